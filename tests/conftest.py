@@ -1,0 +1,78 @@
+"""A PostgreSQL and a broker of our own for the session, so that plain `pytest` needs nothing."""
+
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+import django
+import pytest
+
+from config import servers
+
+STATE = pytest.StashKey[Path]()
+STARTED = pytest.StashKey[list[servers.Postgres | servers.Valkey]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start what the environment does not name, before pytest-django loads the settings."""
+    state = config.stash[STATE] = Path(tempfile.mkdtemp(prefix="standfast-tests-"))
+    started = config.stash[STARTED] = []
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "SECRET_KEY": secrets.token_hex(40),
+        "STANDFAST_STATE": str(state / "state"),
+        "INSECURE_HTTP": "1",
+        "HASHED_STATIC_FILES": "0",
+    }
+    for name, value in environment.items():
+        os.environ.setdefault(name, value)
+    if "DATABASE_URL" not in os.environ:
+        postgres = servers.Postgres(
+            data=state / "postgres",
+            port=servers.free_port(),
+            password=secrets.token_hex(8),
+            log=state / "postgres.log",
+        )
+        started.append(postgres)
+        postgres.start()
+        os.environ["DATABASE_URL"] = postgres.url
+    if "BROKER_URL" not in os.environ:
+        valkey = servers.Valkey(
+            folder=state / "valkey",
+            port=servers.free_port(),
+            password=secrets.token_hex(8),
+            log=state / "valkey.log",
+        )
+        started.append(valkey)
+        valkey.start()
+        os.environ["BROKER_URL"] = valkey.url
+    django.setup()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop what was started and leave nothing behind."""
+    for server in config.stash.get(STARTED, []):
+        server.stop()
+    if STATE in config.stash:
+        shutil.rmtree(config.stash[STATE], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pytestconfig: pytest.Config) -> servers.Postgres:
+    """The session's own PostgreSQL, for tests that stop and start it; skips on a given one."""
+    return _own(pytestconfig, servers.Postgres)
+
+
+@pytest.fixture(scope="session")
+def valkey_server(pytestconfig: pytest.Config) -> servers.Valkey:
+    """The session's own broker, for tests that stop and start it; skips on a given one."""
+    return _own(pytestconfig, servers.Valkey)
+
+
+def _own(config, kind):
+    for server in config.stash[STARTED]:
+        if isinstance(server, kind):
+            return server
+    pytest.skip(f"the environment names its own {kind.__name__}, which is not ours to stop")
