@@ -151,9 +151,8 @@ class Postgres:
     def ready(self) -> bool:
         """Tell whether it answers; the first answer also makes the database."""
         try:
-            with psycopg.connect(
-                self._maintenance_url(), autocommit=True, connect_timeout=2
-            ) as link:
+            address = self.url.removesuffix(DATABASE) + "postgres"
+            with psycopg.connect(address, autocommit=True, connect_timeout=2) as link:
                 found = link.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
                 if found.fetchone() is None:
                     link.execute(f"CREATE DATABASE {DATABASE}")

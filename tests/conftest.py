@@ -5,12 +5,14 @@ import secrets
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TypeVar
 
 import django
 import pytest
 
 from config import servers
 
+Own = TypeVar("Own", servers.Postgres, servers.Valkey)
 STATE = pytest.StashKey[Path]()
 STARTED = pytest.StashKey[list[servers.Postgres | servers.Valkey]]()
 
@@ -71,7 +73,7 @@ def valkey_server(pytestconfig: pytest.Config) -> servers.Valkey:
     return _own(pytestconfig, servers.Valkey)
 
 
-def _own(config, kind):
+def _own(config: pytest.Config, kind: type[Own]) -> Own:
     for server in config.stash[STARTED]:
         if isinstance(server, kind):
             return server
