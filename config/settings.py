@@ -214,9 +214,9 @@ CONTENT_SECURITY_POLICY = {
 # Static files -------------------------------------------------------------------------------
 
 STATIC_URL = "/static/"
-STATIC_ROOT = Path(env("STATIC_ROOT", default=str(BASE_DIR / ".static")))
 # Hashed names need `collectstatic` first, which a test or a debugging session has not run.
 HASHED_STATIC_FILES = env.bool("HASHED_STATIC_FILES", default=not DEBUG)
+STATIC_ROOT = env("STATIC_ROOT", default=str(BASE_DIR / ".static")) if HASHED_STATIC_FILES else None
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
