@@ -106,10 +106,8 @@ def dumps(value: object, *, path: str = "value", max_bytes: int = MAX_BYTES) -> 
     checked = plain(value, path=path)
     # The C encoder writes the same bytes ten times faster, except for floats and for key order
     # outside ASCII (RFC 8785 sorts by UTF-16 code unit).
-    if _has_float_or_wide_key(checked):
-        text = rfc8785.dumps(checked).decode()
-    else:
-        text = _encode(checked)
+    wide = _has_float_or_wide_key(checked)
+    text = rfc8785.dumps(checked).decode() if wide else _encode(checked)
     if len(text) > max_bytes or len(text.encode()) > max_bytes:
         raise InvalidValue(f"is larger than {max_bytes} bytes", path=path)
     return text

@@ -71,6 +71,7 @@ class Run(models.Model):
     waiting_for = models.TextField(
         choices=_choices(statuses.WaitingFor), default=statuses.WaitingFor.NOTHING, blank=True
     )
+    waiting_on = models.UUIDField(null=True)  # another run's idempotency record
     deadline = models.DateTimeField(null=True)
     attempts = models.IntegerField(default=0)  # charged at claim, reset by progress
     claimed_seq = models.BigIntegerField(default=0)  # last_seq right after the last claim
@@ -99,6 +100,12 @@ class Run(models.Model):
             ),
             models.Index(
                 fields=["thread_id"], name="run_thread", condition=Q(thread_id__isnull=False)
+            ),
+            # A record settled: who waits for it?
+            models.Index(
+                fields=["waiting_on"],
+                name="run_waiting_on",
+                condition=Q(waiting_on__isnull=False),
             ),
         ]
         constraints: ClassVar = [

@@ -15,9 +15,9 @@ class RunStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
-FINAL_RUN_STATUSES = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED})
+FINAL_RUN_STATUSES = (RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED)
 
-_LIVE = frozenset({RunStatus.RUNNING, RunStatus.WAITING, RunStatus.BLOCKED}) | FINAL_RUN_STATUSES
+_LIVE = frozenset({RunStatus.WAITING, RunStatus.BLOCKED, *FINAL_RUN_STATUSES})
 RUN_MOVES: dict[RunStatus, frozenset[RunStatus]] = {
     RunStatus.PENDING: frozenset({RunStatus.RUNNING}),
     RunStatus.RUNNING: _LIVE,

@@ -2,9 +2,10 @@
 
 import django.db.models.deletion
 import django.db.models.functions.datetime
+from django.db import migrations, models
+
 import durable.models
 import durable.statuses
-from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
@@ -194,6 +195,7 @@ class Migration(migrations.Migration):
                         default=durable.statuses.WaitingFor["NOTHING"],
                     ),
                 ),
+                ("waiting_on", models.UUIDField(null=True)),
                 ("deadline", models.DateTimeField(null=True)),
                 ("attempts", models.IntegerField(default=0)),
                 ("claimed_seq", models.BigIntegerField(default=0)),
@@ -589,6 +591,14 @@ class Migration(migrations.Migration):
                 name="run_thread",
             ),
         ),
+        migrations.AddIndex(
+            model_name="run",
+            index=models.Index(
+                condition=models.Q(("waiting_on__isnull", False)),
+                fields=["waiting_on"],
+                name="run_waiting_on",
+            ),
+        ),
         migrations.AddConstraint(
             model_name="run",
             constraint=models.UniqueConstraint(
@@ -621,7 +631,7 @@ class Migration(migrations.Migration):
             model_name="run",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    models.Q(("status__in", ["failed", "succeeded", "cancelled"]), _negated=True),
+                    models.Q(("status__in", ["succeeded", "failed", "cancelled"]), _negated=True),
                     models.Q(("ended_at__isnull", False), ("wake_at__isnull", True)),
                     _connector="OR",
                 ),
