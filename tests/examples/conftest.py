@@ -1,0 +1,3 @@
+from tests.sandbox_fixture import sandbox, sandbox_process
+
+__all__ = ["sandbox", "sandbox_process"]
