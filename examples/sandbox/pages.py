@@ -103,7 +103,7 @@ def _service(service: Service, counts: list[dict[str, Json]], active: list[Switc
 
 
 def _rule(switch: Switch) -> str:
-    scope = switch.operation or "every request"
+    scope = {"": "every request", LOOKUP: "look-ups"}.get(switch.operation, switch.operation)
     if switch.match:
         scope += f" with “{switch.match}” in its key"
     extras = []
@@ -115,18 +115,23 @@ def _rule(switch: Switch) -> str:
         extras.append(f"next {switch.times} only")
     return (
         f'<li><form method="post" action="/switches/{switch.number}/remove">'
-        f"<span><b>{escape(MEANING[switch.behaviour])}</b>"
+        f"<span><b>{escape(_sentence(switch.behaviour))}</b>"
         f"<small>{escape(' · '.join([scope, *extras]))}</small></span>"
         f'<button class="quiet">Remove<span class="unseen"> this switch</span></button>'
         f"</form></li>"
     )
 
 
+def _sentence(behaviour: Behaviour) -> str:
+    meaning = MEANING[behaviour]
+    return meaning[0].upper() + meaning[1:]
+
+
 def _form(service: Service) -> str:
     operations = "".join(
         f'<option value="{name}">{label}</option>'
         for name, label in (
-            ("", "every request"),
+            ("", "requests"),
             *((name, name) for name in catalogue.names(service)),
             (LOOKUP, "look-ups"),
         )
@@ -142,14 +147,15 @@ def _form(service: Service) -> str:
         f'<optgroup label="Look-ups only">{_options(special)}</optgroup></select></label>'
         '<label>Seconds <input name="seconds" type="number" min="0" max="3600" step="any"></label>'
         '<label>Retry-After <input name="retry_after" maxlength="200"></label>'
-        '<label>Only the next <input name="times" type="number" min="1" max="1000000"></label>'
+        "<label>Only the next"
+        ' <input name="times" type="number" min="1" max="1000000" placeholder="all"></label>'
         '<button class="button">Set</button></form>'
     )
 
 
 def _options(behaviours: tuple[Behaviour, ...] | list[Behaviour]) -> str:
     return "".join(
-        f'<option value="{behaviour}">{escape(MEANING[behaviour])}</option>'
+        f'<option value="{behaviour}">{escape(_sentence(behaviour))}</option>'
         for behaviour in behaviours
     )
 
@@ -179,15 +185,14 @@ def _entry(entry: dict[str, Json]) -> str:
     happened, tone = _happened(entry)
     answer, answer_tone = _answer(entry)
     behaviour = str(entry["behaviour"])
-    asked = f"{'look up' if entry['method'] == 'GET' else 'do'} {entry['operation']}"
     time = datetime.fromisoformat(entry["time"])
     cells = (
         ("num", "No.", str(entry["number"])),
-        ("time", "Time", f"<time>{time:%H:%M:%S}.{time.microsecond // 1000:03d}</time>"),
-        ("asked", "Request", f"<b>{escape(entry['service'])}</b> {escape(asked)}{_body(entry)}"),
+        ("time", "Time (UTC)", f"<time>{time:%H:%M:%S}.{time.microsecond // 1000:03d}</time>"),
+        ("asked", "Request", _asked(entry)),
         ("key", "Key", f"<code>{escape(entry['key']) or '—'}</code>"),
         ("run", "Run", _run(entry)),
-        ("how", "Behaviour", _tag(behaviour, "" if behaviour == "ok" else "warn")),
+        ("how", "Behaviour", _tag(behaviour, "calm" if behaviour == "ok" else "warn")),
         ("what", "What happened", _tag(happened, tone)),
         ("answer", "Answer", _tag(answer, answer_tone)),
     )
@@ -197,10 +202,14 @@ def _entry(entry: dict[str, Json]) -> str:
     return f"<tr>{row}</tr>"
 
 
-def _body(entry: dict[str, Json]) -> str:
-    if not entry["body"]:
-        return ""
-    return f"<details><summary>body</summary><pre>{escape(entry['body'][:20_000])}</pre></details>"
+def _asked(entry: dict[str, Json]) -> str:
+    """What was asked for; the body unfolds under it."""
+    service = f"<b>{TITLES[Service(entry['service'])]}</b>"
+    if entry["method"] == "GET":
+        return f"{service} look up {escape(entry['operation'])}"
+    name = f"{service} {escape(entry['operation'])}"
+    body = escape(entry["body"][:20_000])
+    return f"<details><summary>{name}</summary><pre>{body}</pre></details>" if body else name
 
 
 def _run(entry: dict[str, Json]) -> str:

@@ -4,6 +4,7 @@ import json
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -11,7 +12,7 @@ from django.core.management import CommandError, call_command
 from examples.orders import BadLine, parse
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "data" / "orders.jsonl"
-ORDER = {
+ORDER: dict[str, Any] = {
     "order_id": "SF-1",
     "customer_id": "ALDER",
     "ordered_on": "2026-03-02",
@@ -144,7 +145,7 @@ def started(monkeypatch):
     from durable.errors import StartKeyConflict
     from examples.management.commands import orders as command
 
-    runs = {}
+    runs: dict[str, Any] = {}
 
     def start(workflow, value, *, actor, key, tenant=None, goal=""):
         known = runs.setdefault(key, {"input": value, "actor": actor, "tenant": tenant})
@@ -160,7 +161,7 @@ def started(monkeypatch):
 
 def orders(path, capsys, *options):
     """Run the command; return its exit code and what it wrote."""
-    code = 0
+    code: str | int | None = 0
     try:
         call_command("orders", str(path), *options)
     except SystemExit as leaving:

@@ -389,7 +389,7 @@ def test_what_was_answered_survives_sigkill(tmp_path: Path) -> None:
 
 
 def test_no_answered_charge_is_lost_when_the_process_is_killed_under_load(tmp_path: Path) -> None:
-    answered = []
+    answered: list[str] = []
 
     def go_on(worker):
         for number in range(10_000):
@@ -441,7 +441,7 @@ def test_switches_are_turned_by_plain_forms(sandbox):
 
     [switch] = httpx.get(f"{sandbox.url}/switches", trust_env=False).json()
     assert (switch["behaviour"], switch["seconds"], switch["times"]) == ("slow", 0.5, 3)
-    assert "wait, then do it" in httpx.get(sandbox.url, trust_env=False).text
+    assert "Wait, then do it" in httpx.get(sandbox.url, trust_env=False).text
 
     address = f"{sandbox.url}/switches/{switch['number']}/remove"
     assert httpx.post(address, data={"x": "1"}, trust_env=False).status_code == 303

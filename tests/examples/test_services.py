@@ -6,14 +6,20 @@ import threading
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from examples import services
 from examples.services import carrier, mail, payments
 
-CALL = {"fence": 1, "run": "run-1", "timeout": 0.5}
-CHARGE = {"order_id": "1", "customer_id": "Åse", "amount": "12.50", "currency": "EUR"}
+CALL: dict[str, Any] = {"fence": 1, "run": "run-1", "timeout": 0.5}
+CHARGE: dict[str, Any] = {
+    "order_id": "1",
+    "customer_id": "Åse",
+    "amount": "12.50",
+    "currency": "EUR",
+}
 
 
 def charge(**changes):

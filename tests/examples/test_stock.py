@@ -2,6 +2,7 @@
 
 import threading
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -132,7 +133,7 @@ def test_the_database_refuses_a_negative_shelf():
 def at_once(*calls):
     """Run each call in a transaction of a thread of its own, all let go together."""
     barrier = threading.Barrier(len(calls))
-    outcomes = [None] * len(calls)
+    outcomes: list[Any] = [None] * len(calls)
 
     def work(index, call):
         try:
