@@ -1,7 +1,8 @@
 """The outside services that the example workflows call: payments, carrier, mail.
 
-Every call names its idempotency key, fence and run, and is bounded by `timeout` seconds. What a
-call raises says what is known about the outside world, which is all that its caller can act on:
+Every call names its idempotency key, fence and run, and waits `timeout` seconds at most until its
+answer begins; nothing is sent after that time. What a call raises says what is known about the
+outside world, which is all that its caller can act on:
 
     NotSent                        surely nothing happened: the service was never reached
     RateLimited, Declined,
@@ -251,9 +252,10 @@ def _client(pid: int) -> httpx.Client:
 def _send(request: httpx.Request, timeout: float) -> httpx.Response:
     """Send a request within `timeout` seconds; say what a missing answer means."""
     deadline = time.monotonic() + timeout
+    limits = httpx.Timeout(timeout).as_dict()
     request.extensions = {
-        "timeout": httpx.Timeout(timeout).as_dict(),
-        "trace": functools.partial(_refuse_when_late, deadline),
+        "timeout": limits,
+        "trace": functools.partial(_keep_deadline, deadline, limits),
     }
     try:
         return _client(os.getpid()).send(request)
@@ -263,10 +265,19 @@ def _send(request: httpx.Request, timeout: float) -> httpx.Response:
         raise Unanswered(f"no answer within {timeout} s: {type(error).__name__} {error}") from error
 
 
-def _refuse_when_late(deadline: float, event: str, info: Mapping[str, Any]) -> None:
-    """Let no request out after its deadline, when its caller may already have been told "no"."""
-    if event.endswith("send_request_headers.started") and time.monotonic() > deadline:
+def _keep_deadline(
+    deadline: float, limits: dict[str, float | None], event: str, info: Mapping[str, Any]
+) -> None:
+    """Let nothing out after the deadline, and leave to the answer only what connecting left over.
+
+    A request sent later would land after its caller was told that its time is over.
+    """
+    if not event.endswith("send_request_headers.started"):
+        return
+    left = deadline - time.monotonic()
+    if left <= 0:
         raise NotSent("connecting took longer than the whole call may")
+    limits.update(write=left, read=left)
 
 
 def _resource(response: httpx.Response) -> Resource:

@@ -187,6 +187,18 @@ def test_nothing_is_sent_once_the_time_of_the_call_is_over(sandbox, monkeypatch)
     assert charge()["order_id"] == "1"
 
 
+def test_what_connecting_took_is_taken_from_the_time_for_the_answer(sandbox, monkeypatch):
+    sandbox.switch("payments", "silence")
+    clock = iter([0.0, 29.7])
+    start = time.monotonic()
+    with monkeypatch.context() as patch:
+        patch.setattr(services, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        with pytest.raises(services.Unanswered):
+            charge(timeout=30)
+
+    assert time.monotonic() - start < 5
+
+
 def test_a_restarted_service_is_found_again(sandbox, sandbox_process):
     charge()
     sandbox_process.kill()
