@@ -1,5 +1,6 @@
 """`manage.py sandbox`: the outside services of the example shop."""
 
+import sqlite3
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             sandbox.run(options["data"], options["port"])
+        except sqlite3.Error as problem:
+            raise CommandError(f"{options['data']} cannot be used: {problem}.") from None
         except (OSError, OverflowError) as problem:
             port = options["port"]
-            raise CommandError(f"The sandbox cannot serve on port {port}: {problem}") from None
+            raise CommandError(f"The sandbox cannot serve on port {port}: {problem}.") from None
