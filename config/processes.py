@@ -172,8 +172,10 @@ def _applications(launch: Launch, *, sandbox: bool) -> dict[str, dict[str, str]]
             "stopwaitsecs": "4",
         }
     if sandbox:
+        data = str(launch.state.folder / "sandbox.sqlite3")
+        serve = [python, manage, "sandbox", "--port", str(launch.sandbox_port), "--data", data]
         programs["sandbox"] = {
-            "command": _line([python, manage, "sandbox", "--port", str(launch.sandbox_port)]),
+            "command": _line(serve),
             "priority": "30",
             "stopwaitsecs": "1",
         }

@@ -145,7 +145,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     # Seconds after which an unacknowledged message is delivered again.
     "visibility_timeout": env.int("BROKER_VISIBILITY_TIMEOUT", default=3600),
     "socket_connect_timeout": 1.0,
-    "socket_timeout": 5.0,
+    "socket_timeout": 1.0,
     "socket_keepalive": True,
     "health_check_interval": 10,
     "max_retries": 0,
