@@ -1,32 +1,50 @@
 # `make up` runs the product on this machine, `make test` checks it as CI does.
 # Both need python3 (3.11 or newer) and nothing else.
 
-VENV := .venv
 PYTHON := python3
+VENV := .venv
 BIN := $(VENV)/bin
+
+# The first working Python that runs Django 6: a name on the PATH may be a shim of nothing.
+DJANGO6_PYTHON = $(shell for python in python3.13 python3.12 \
+	$$HOME/.pyenv/versions/3.13*/bin/python3 $$HOME/.pyenv/versions/3.12*/bin/python3; do \
+	"$$python" -c '' 2>/dev/null && echo "$$python" && break; done)
+
+# For checks that look at the code, with no secret and no server.
+LOOK := DEBUG=1 STANDFAST_STATE=/nonexistent
+PRODUCTION = SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_hex(40))') \
+	DATABASE_URL=postgresql://nowhere.example/standfast STANDFAST_STATE=/nonexistent
 
 .PHONY: up test test-all test-long
 
 up: $(VENV)/ready
 	@exec $(BIN)/python manage.py up
 
-$(VENV)/ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Standfast needs Python 3.11 or newer; this python3 is %d.%d." % sys.version_info[:2])'
-	@echo "Installing into $(VENV) ..."
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@touch $@
-
-# Settings for checks that look at the code and reach no database.
-LOOK := DEBUG=1
-PRODUCTION := SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_hex(40))') \
-	DATABASE_URL=postgresql://nowhere/standfast STANDFAST_STATE=/nonexistent
-
 test: $(VENV)/ready
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(LOOK) $(BIN)/mypy
 	$(BIN)/lint-imports
-	$(LOOK) $(BIN)/python manage.py makemigrations --check --dry-run
+	$(LOOK) $(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	$(PRODUCTION) $(BIN)/python manage.py check --deploy --fail-level WARNING
 	$(BIN)/pytest
+
+# Then all of it once more on the newest Django, where a Python for it is found.
+test-all: test
+ifeq ($(DJANGO6_PYTHON),)
+	@echo "SKIPPED: Django 6 needs Python 3.12 or newer, and none was found."
+else
+	$(MAKE) test VENV=.venv-django6 PYTHON=$(DJANGO6_PYTHON)
+endif
+
+# Minutes of real time and measurements, which `make test` leaves out.
+test-long: $(VENV)/ready
+	$(BIN)/pytest -m "long or benchmark"
+
+# Made anew when what it should hold has changed.
+$(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Standfast needs Python 3.11 or newer, not %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@echo "Installing into $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
