@@ -34,7 +34,7 @@ test-all: test
 ifeq ($(DJANGO6_PYTHON),)
 	@echo "SKIPPED: Django 6 needs Python 3.12 or newer, and none was found."
 else
-	$(MAKE) test VENV=.venv-django6 PYTHON=$(DJANGO6_PYTHON)
+	$(MAKE) --no-print-directory test VENV=.venv-django6 PYTHON=$(DJANGO6_PYTHON)
 endif
 
 # Minutes of real time and measurements, which `make test` leaves out.
