@@ -24,7 +24,7 @@ class Command(BaseCommand):
         try:
             sandbox.run(options["data"], options["port"])
         except sqlite3.Error as problem:
-            raise CommandError(f"{options['data']} cannot be used: {problem}.") from None
+            raise CommandError(f"{options['data']} cannot be used: {problem}") from None
         except (OSError, OverflowError) as problem:
             port = options["port"]
-            raise CommandError(f"The sandbox cannot serve on port {port}: {problem}.") from None
+            raise CommandError(f"The sandbox cannot serve on port {port}: {problem}") from None
