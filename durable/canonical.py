@@ -22,12 +22,12 @@ MAX_DEPTH = 64
 MAX_BYTES = 1024 * 1024
 MAX_SAFE_INTEGER = 2**53 - 1
 
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def check_text(text: str, path: str) -> None:
     """Refuse what PostgreSQL or another JSON reader cannot hold."""
-    found = _UNSTORABLE.search(text)
+    found = UNSTORABLE.search(text)
     if found:
         what = "a NUL character" if found.group() == "\x00" else "a lone surrogate"
         raise InvalidValue(f"contains {what}", path=path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from datetime import datetime
 from typing import ClassVar
 
 from durable.statuses import FailureClass
@@ -83,6 +84,10 @@ class TooEarly(DurableError):
     """The first call may still land; wait until its deadline and settling time are over."""
 
     code = "TOO_EARLY"
+
+    def __init__(self, message: str = "", *, until: datetime | None = None) -> None:
+        super().__init__(message)
+        self.until = until
 
 
 class NotBlocked(DurableError):
@@ -203,7 +208,7 @@ class BlockCode:
     EFFECT_UNKNOWN = "EFFECT_UNKNOWN"
     NONDETERMINISM = "NONDETERMINISM"
     WORKFLOW_UNKNOWN = "WORKFLOW_UNKNOWN"
-    KEY_REUSED = "KEY_REUSED"
+    KEY_EXPIRED = "KEY_EXPIRED"
     STATE_UNREADABLE = "STATE_UNREADABLE"
     CHECKPOINT_CORRUPT = "CHECKPOINT_CORRUPT"
     APPROVAL_MISSING = "APPROVAL_MISSING"
@@ -213,6 +218,7 @@ class BlockCode:
 
 FAILURE_CLASSES: dict[str, FailureClass] = {
     BlockCode.EFFECT_UNKNOWN: FailureClass.UNKNOWN,
+    BlockCode.KEY_EXPIRED: FailureClass.UNKNOWN,
     BlockCode.WORKER_LOST: FailureClass.RETRYABLE,
     BlockCode.WORKFLOW_UNKNOWN: FailureClass.RETRYABLE,
 }

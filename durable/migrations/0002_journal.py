@@ -206,7 +206,8 @@ CLAIM = """
 -- Takes one run, or returns no row. A claim is the only thing that raises the epoch, and the only
 -- thing that turns a dead executor's `running` actions into `unknown` (invariant 5).
 CREATE FUNCTION durable_claim_v1(
-    p_run uuid, p_owner uuid, p_worker text, p_ttl interval, p_known text[], p_max_attempts integer
+    p_run uuid, p_owner uuid, p_previous uuid, p_worker text, p_ttl interval, p_known text[],
+    p_max_attempts integer
 ) RETURNS SETOF durable_lease LANGUAGE plpgsql AS $$
 DECLARE
     lease durable_lease;
@@ -220,7 +221,9 @@ BEGIN
     SELECT * INTO lease FROM durable_lease WHERE run_id = p_run FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN RETURN; END IF;
     taken_over := lease.owner IS NOT NULL;
-    IF taken_over AND lease.expires_at > clock_timestamp() THEN RETURN; END IF;
+    -- An executor that lost its connection may take its own lease back at once.
+    IF taken_over AND lease.expires_at > clock_timestamp()
+        AND lease.owner IS DISTINCT FROM p_previous THEN RETURN; END IF;
     SELECT * INTO run FROM durable_run WHERE id = p_run FOR NO KEY UPDATE;
     IF NOT taken_over AND (run.wake_at IS NULL OR run.wake_at > clock_timestamp()) THEN
         RETURN;
@@ -381,13 +384,16 @@ EFFECT = """
 -- locked and startable by this run, or raises SF010 with how the key is taken and by whom.
 CREATE FUNCTION durable_effect_open_v1(
     p_run uuid, p_operation_id uuid, p_tenant text, p_operation text, p_key text,
-    p_generation integer, p_hash text, p_request text, p_task_key text
+    p_generation integer, p_hash text, p_request text, p_task_key text, p_phase text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     record durable_idempotencyrecord;
     ended boolean;
     taken text;
 BEGIN
+    IF p_phase = 'forward' AND durable_cancelled_v1(p_run) THEN
+        RAISE EXCEPTION 'the run is cancelled' USING ERRCODE = 'SF002';
+    END IF;
     INSERT INTO durable_idempotencyrecord (
         operation_id, tenant, operation, key, generation, status, proposed_request, run_id,
         task_key, attempt, epoch, deduplicates)
@@ -406,9 +412,10 @@ BEGIN
         taken := 'other_request';
     ELSIF record.status IN ('succeeded', 'compensated') THEN
         taken := record.status;
+    ELSIF record.run_id = p_run AND record.status = 'failed' THEN
+        taken := 'own';
     ELSIF record.run_id = p_run AND record.task_key = p_task_key THEN
-        taken := CASE WHEN record.status IN ('prepared', 'failed') THEN 'own'
-            ELSE record.status END;
+        taken := CASE record.status WHEN 'prepared' THEN 'own' ELSE record.status END;
     ELSIF ended AND record.status IN ('prepared', 'failed') THEN
         taken := 'free';
     ELSE
@@ -503,8 +510,10 @@ BEGIN
     END IF;
     IF p_outcome = 'happened' THEN
         verdict := 'succeeded';
-    ELSIF p_outcome = 'not_found'
-        AND (record.deduplicates OR record.settle_until <= clock_timestamp()) THEN
+    ELSIF p_outcome = 'not_found' THEN
+        IF NOT record.deduplicates AND record.settle_until > clock_timestamp() THEN
+            RAISE EXCEPTION 'the first call may still land' USING ERRCODE = 'SF004';
+        END IF;
         verdict := 'failed';
     END IF;
     PERFORM durable_write_v1(
@@ -536,6 +545,17 @@ BEGIN
         p_run, p_ttl, 'external.completed', p_node, p_task_key, '', p_payload);
 END $$;
 
+-- Closes a question nobody answered in time; an answer that came first stands.
+CREATE FUNCTION durable_interrupt_expire_v1(p_run uuid, p_task_key text)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE durable_interrupt SET status = 'expired' WHERE run_id = p_run
+        AND task_key = p_task_key AND status = 'open' AND expires_at <= clock_timestamp();
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the question is closed' USING ERRCODE = 'SF004';
+    END IF;
+END $$;
+
 -- One guarded move of a record that is not part of a call's start or outcome.
 CREATE FUNCTION durable_record_move_v1(p_operation_id uuid, p_from text[], p_to text)
 RETURNS void LANGUAGE plpgsql AS $$
@@ -549,6 +569,7 @@ END $$;
 """
 
 FUNCTIONS = [
+    "durable_interrupt_expire_v1",
     "durable_record_move_v1",
     "durable_effect_reuse_v1",
     "durable_effect_reconcile_v1",

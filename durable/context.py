@@ -1,0 +1,224 @@
+"""What an active run's body calls into: the run, its fence, its history, and call paths."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from datetime import datetime
+from typing import Any, NoReturn
+
+from django.db import connection, connections
+
+from durable.control import Abandon, Block, CancelNow, ControlFlow, Suspend
+from durable.errors import BlockCode, CancelRequestedError, LeaseLost, Misplaced, OutsideRun
+from durable.gate import Statement
+from durable.history import History, StoredEvent
+from durable.journal import Fact, Journal
+from durable.leases import Fence
+from durable.models import Run
+from durable.registry import WorkflowDefinition
+from durable.statuses import EventType, Phase
+
+MAX_BRANCHES = 16
+
+_scope: ContextVar[Scope | None] = ContextVar("durable_scope", default=None)
+_inside: ContextVar[str] = ContextVar("durable_inside", default="")
+
+
+class Context:
+    """One execution of one run's body, from claim until it ends, waits or loses its lease."""
+
+    def __init__(
+        self,
+        *,
+        run: Run,
+        workflow: WorkflowDefinition,
+        fence: Fence,
+        journal: Journal,
+        history: History,
+    ) -> None:
+        self.run = run
+        self.workflow = workflow
+        self.fence = fence
+        self.journal = journal
+        self.history = history
+        self.used: set[str] = set()
+        self.waits: list[Suspend] = []
+        self.stopped: ControlFlow | None = None
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._branches: list[Future[Any]] = []
+
+    # Stopping (invariant 13) ------------------------------------------------------------
+
+    def stop(self, control: ControlFlow) -> NoReturn:
+        """Close the whole context; every later engine call raises again."""
+        with self._lock:
+            # A lost lease outranks everything: nothing may be written after it.
+            if self.stopped is None or isinstance(control, Abandon):
+                self.stopped = control
+        raise self.stopped
+
+    def suspend(self, scope: Scope, control: Suspend) -> NoReturn:
+        """Close one branch; its siblings may finish what they have begun."""
+        scope.closed = control
+        with self._lock:
+            self.waits.append(control)
+        raise control
+
+    def check(self, scope: Scope) -> None:
+        """Raise whatever closed this branch or the context, or a cancel or loss found since."""
+        if self.stopped is not None:
+            raise self.stopped
+        if scope.closed is not None:
+            raise scope.closed
+        try:
+            self.fence.check()
+        except LeaseLost:
+            self.stop(Abandon())
+        if self.fence.cancel_requested and self.fence.phase == Phase.FORWARD:
+            self.stop(CancelNow())
+
+    # Calls and their paths ----------------------------------------------------------------
+
+    def replay(self, path: str, name: str, fingerprint: str) -> list[StoredEvent]:
+        """The recorded events of the call at `path`, after checking that it is the same call."""
+        with self._lock:
+            self.used.add(path)
+        events = self.history.of(path)
+        for event in events:
+            found = event.payload.get("name")
+            if found is not None and (found, event.payload.get("input")) != (name, fingerprint):
+                what = "another input" if found == name else f"{found!r}"
+                self.stop(
+                    Block(
+                        BlockCode.NONDETERMINISM,
+                        f"Call {path} is {name!r}, but the log has {what} there"
+                        f" (event {event.seq}). The code or an unrecorded value has changed.",
+                    )
+                )
+        return events
+
+    def leftover(self) -> str:
+        """The first recorded call that the body did not make this time; empty when none."""
+        for path in self.history.calls:
+            if path not in self.used and not path.startswith("undo:"):
+                return path
+        return ""
+
+    # Writing: a lost lease or a cancel stops the context, everything else is the caller's -----
+
+    def append(self, fact: Fact, *, sync: bool) -> None:
+        """Append one event."""
+        try:
+            self.journal.append(self.fence, fact, sync=sync)
+        except LeaseLost:
+            self.stop(Abandon())
+
+    def write(self, *statements: Statement) -> list[list[tuple[Any, ...]]]:
+        """Run the statements in one transaction that holds the lease; see Journal.write."""
+        try:
+            return self.journal.write(self.fence, *statements)
+        except LeaseLost:
+            self.stop(Abandon())
+        except CancelRequestedError:
+            self.stop(CancelNow())
+
+    def read(self, *statements: Statement) -> list[list[dict[str, Any]]]:
+        """Run reads in one round trip."""
+        try:
+            return self.journal.read(*statements)
+        except LeaseLost:
+            self.stop(Abandon())
+
+    def now(self) -> datetime:
+        """The database's clock."""
+        at: datetime = self.read(Statement(sql="SELECT clock_timestamp() AS at"))[0][0]["at"]
+        return at
+
+    # Branches --------------------------------------------------------------------------------
+
+    def branch(self, scope: Scope, work: Callable[[], Any]) -> Future[Any]:
+        """Run `work` in a thread of its own, inside `scope`."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(MAX_BRANCHES, thread_name_prefix="durable-branch")
+        future = self._pool.submit(copy_context().run, self._run_branch, scope, work)
+        self._branches.append(future)
+        return future
+
+    def _run_branch(self, scope: Scope, work: Callable[[], Any]) -> Any:
+        token = _scope.set(scope)
+        try:
+            return work()
+        finally:
+            _scope.reset(token)
+            connections.close_all()  # this thread's own; user code may have opened them
+
+    def come_to_rest(self) -> None:
+        """Wait until every branch has finished or stopped: nobody may act after this context."""
+        for future in self._branches:
+            future.exception()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+            self._pool = None
+        self._branches = []
+
+    @contextmanager
+    def active(self) -> Iterator[Scope]:
+        """Make this the current context of the calling thread."""
+        root = Scope(self, "")
+        token = _scope.set(root)
+        try:
+            yield root
+        finally:
+            _scope.reset(token)
+
+
+class Scope:
+    """One branch of a body. Calls are numbered within it, whatever the other branches do."""
+
+    def __init__(self, context: Context, prefix: str) -> None:
+        self.context = context
+        self.prefix = prefix
+        self.closed: Suspend | None = None
+        self._count = 0
+
+    def next_path(self) -> str:
+        self._count += 1
+        return f"{self.prefix}{self._count}"
+
+
+def current() -> Scope:
+    """The scope of the calling branch, still open. Raises OutsideRun, Misplaced, or what closed it.
+
+    This is the one door of every recorded call.
+    """
+    scope = _scope.get()
+    if scope is None:
+        raise OutsideRun
+    if _inside.get():
+        raise Misplaced(f"Recorded calls are not allowed inside the body of {_inside.get()}.")
+    scope.context.check(scope)
+    if connection.in_atomic_block:
+        # The record would commit, or not, apart from what the caller's transaction does.
+        raise Misplaced("Recorded calls are not allowed inside atomic(); use @task(atomic=True).")
+    return scope
+
+
+@contextmanager
+def inside(what: str, fence: Fence) -> Iterator[None]:
+    """Mark the body of a task or effect: recorded calls are refused in it."""
+    token = _inside.set(what)
+    fence.activity = what
+    try:
+        yield
+    finally:
+        fence.activity = ""
+        _inside.reset(token)
+
+
+def fact(type: EventType, path: str, payload: str) -> Fact:
+    return Fact(type=type, task_key=path, payload=payload, node="main")

@@ -1,0 +1,111 @@
+"""Waiting without a worker: questions to people, and time."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NoReturn
+
+from durable import canonical, failures
+from durable.canonical import JSON
+from durable.context import Scope, fact
+from durable.control import Suspend, Wait
+from durable.errors import InterruptExpired, InvalidValue
+from durable.gate import Statement
+from durable.journal import RowChanged, written
+from durable.models import uuid7
+from durable.statuses import EventType, WaitingFor
+
+OPEN_INTERRUPT = """
+INSERT INTO durable_interrupt
+    (id, run_id, task_key, question, schema, status, answered_by, expires_at)
+VALUES (%s, %s, %s, %s, %s, 'open', '', %s)
+"""
+EXPIRE_INTERRUPT = "SELECT durable_interrupt_expire_v1(%s, %s)"
+
+
+def interrupt(scope: Scope, question: str, schema: JSON, timeout: timedelta | None) -> JSON:
+    """Ask a person and return the answer; raises InterruptExpired when none came in time."""
+    context, path = scope.context, scope.next_path()
+    canonical.check_text(question, "question")
+    asked = canonical.dumps({"question": question, "schema": schema}, path="interrupt")
+    fingerprint = canonical.short_digest(asked)
+    events = context.replay(path, "interrupt", fingerprint)
+    for event in events:
+        if event.type == EventType.INTERRUPT_ANSWERED:
+            return event.payload["value"]
+        if event.type == EventType.INTERRUPT_EXPIRED:
+            raise failures.load(event.payload["error"])
+    if not events:
+        _open(scope, path, question, schema, timeout, fingerprint)
+    expires = events[0].payload["expires_at"]
+    due = datetime.fromisoformat(expires) if expires else None
+    if due is not None and due <= context.now():
+        _expire(scope, path)
+    context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.ANSWER, due=due)))
+
+
+def _open(
+    scope: Scope,
+    path: str,
+    question: str,
+    schema: JSON,
+    timeout: timedelta | None,
+    fingerprint: str,
+) -> NoReturn:
+    context = scope.context
+    interrupt_id = uuid7()
+    due = context.now() + timeout if timeout is not None else None
+    payload = canonical.dumps(
+        {
+            "expires_at": due.isoformat() if due else None,
+            "input": fingerprint,
+            "interrupt": str(interrupt_id),
+            "name": "interrupt",
+            "question": question,
+            "schema": schema,
+        }
+    )
+    stored_schema = canonical.dumps(schema) if schema is not None else None
+    context.write(
+        Statement(
+            sql=OPEN_INTERRUPT,
+            params=(interrupt_id, context.run.id, path, question, stored_schema, due),
+        ),
+        written(context.fence, fact(EventType.INTERRUPT_WAITING, path, payload)),
+    )
+    context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.ANSWER, due=due)))
+
+
+def _expire(scope: Scope, path: str) -> NoReturn:
+    """Close the question; when somebody answered first, their answer is about to be moved."""
+    context = scope.context
+    stored = failures.dump(InterruptExpired())
+    payload = canonical.dumps({"error": stored})
+    try:
+        context.write(
+            Statement(sql=EXPIRE_INTERRUPT, params=(context.run.id, path)),
+            written(context.fence, fact(EventType.INTERRUPT_EXPIRED, path, payload)),
+        )
+    except RowChanged:
+        context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.ANSWER)))
+    raise failures.load(stored)
+
+
+def sleep(scope: Scope, duration: timedelta) -> None:
+    """Wait `duration` by the database's clock; nothing is held meanwhile."""
+    context, path = scope.context, scope.next_path()
+    if duration < timedelta(0):
+        raise InvalidValue("must not be negative", path="sleep")
+    fingerprint = f"{duration.total_seconds():.6f}"
+    events = context.replay(path, "sleep", fingerprint)
+    if any(event.type == EventType.TIMER_FIRED for event in events):
+        return
+    if events:
+        due = datetime.fromisoformat(events[0].payload["due"])
+    else:
+        due = context.now() + duration
+        payload = canonical.dumps({"due": due.isoformat(), "input": fingerprint, "name": "sleep"})
+        context.append(fact(EventType.TIMER_STARTED, path, payload), sync=True)
+    if due > context.now():
+        context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.TIMER, due=due)))
+    context.append(fact(EventType.TIMER_FIRED, path, "{}"), sync=False)
