@@ -12,6 +12,8 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 app = Celery("standfast")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+# Every worker carries the sweeper. By name: the models may not be imported yet.
+app.steps["worker"].add("durable.sweeper_step:SweeperStep")
 
 
 @worker_process_init.connect
