@@ -76,11 +76,12 @@ class Postgres:
             *("--encoding", "UTF8", "--locale", "C", "--no-instructions"),
             *("--locale-provider", "builtin", "--builtin-locale", "C.UTF-8"),
         ]
-        try:
-            with self.log.open("ab") as log:
-                subprocess.run(_unprivileged(initdb), check=True, stdout=log, stderr=log)  # noqa: S603
-        finally:
-            password.unlink()
+        command = _as_owner(unfinished, initdb)
+        with self.log.open("ab") as log:
+            made = subprocess.run(command, check=False, stdout=log, stderr=log)  # noqa: S603
+        password.unlink()
+        if made.returncode != 0:
+            raise readiness.NotReady(f"initdb failed:\n{self.log.read_text()[-2000:]}")
         unfinished.rename(self.data)
 
     def command(self) -> list[str]:
@@ -92,7 +93,7 @@ class Postgres:
         ]
         alone = [sys.executable, orphans.__file__, str(self.data), *postgres]
         # SIGQUIT, the immediate shutdown: the parent is gone, nobody waits for a checkpoint.
-        return _unprivileged(alone, end=signal.SIGQUIT)
+        return _as_owner(self.data, alone, end=signal.SIGQUIT)
 
     def start(self) -> None:
         """Run the server as a child and return when it answers.
@@ -209,18 +210,19 @@ def _account() -> pwd.struct_passwd:
     raise readiness.NotReady("PostgreSQL refuses to run as root, and no account `nobody` exists")
 
 
-def _unprivileged(command: list[str], end: signal.Signals = signal.SIGKILL) -> list[str]:
-    """Return the leashed command such that root runs it as another account, anyone else as is."""
+def _as_owner(folder: Path, command: list[str], end: signal.Signals = signal.SIGKILL) -> list[str]:
+    """Return the leashed command such that root runs it as the folder's owner."""
     if os.geteuid() != 0:
         return leash.command(command, end)
     if not shutil.which("setpriv"):
         raise readiness.NotReady(
             "PostgreSQL refuses to run as root; install `setpriv` (util-linux)"
         )
-    account = _account()
-    # The right to pass folders is kept: the clone may lie below one that only root may enter.
+    owner = folder.stat()
+    drop = ["--reuid", str(owner.st_uid), "--regid", str(owner.st_gid), "--clear-groups"]
+    # The right to pass folders is kept, for access(2) too (the securebit): the clone may lie below
+    # a folder that only root may enter.
     kept = "+dac_override"
-    drop = ["--reuid", str(account.pw_uid), "--regid", str(account.pw_gid), "--clear-groups"]
-    capabilities = ["--inh-caps", kept, "--ambient-caps", kept]
+    keep = ["--inh-caps", kept, "--ambient-caps", kept, "--securebits", "+no_setuid_fixup"]
     setpriv, *rest = leash.command(command, end)
-    return [setpriv, *drop, *capabilities, *rest]
+    return [setpriv, *drop, *keep, *rest]
