@@ -215,9 +215,7 @@ def _as_owner(folder: Path, command: list[str], end: signal.Signals = signal.SIG
     if os.geteuid() != 0:
         return leash.command(command, end)
     if not shutil.which("setpriv"):
-        raise readiness.NotReady(
-            "PostgreSQL refuses to run as root; install `setpriv` (util-linux)"
-        )
+        raise readiness.NotReady("as root, PostgreSQL needs `setpriv`; install util-linux")
     owner = folder.stat()
     drop = ["--reuid", str(owner.st_uid), "--regid", str(owner.st_gid), "--clear-groups"]
     # The right to pass folders is kept, for access(2) too (the securebit): the clone may lie below
