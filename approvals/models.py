@@ -22,8 +22,10 @@ class Approval(models.Model):
     id = models.UUIDField(primary_key=True, editable=False)
     tenant = models.TextField()
     run = models.ForeignKey("durable.Run", on_delete=models.PROTECT, related_name="approvals")
+    workflow = models.TextField(default="")
+    task_key = models.TextField(default="")  # where in the run the action stands
     operation_id = models.UUIDField()  # the idempotency record
-    version = models.IntegerField(default=1)
+    version = models.IntegerField(default=1)  # counts the requests for one operation
     action = models.TextField()  # the effect's name
     operation = models.TextField()
     key = models.TextField()
@@ -31,9 +33,9 @@ class Approval(models.Model):
     amount = models.TextField(default="")
     title = models.TextField()  # built by our template from the bound parameters
     parameters = models.TextField()  # canonical JSON: exactly what will be sent
-    digest = models.TextField()
-    policy = models.TextField()
-    policy_snapshot = models.JSONField()
+    digest = models.TextField()  # of `binding.Binding`
+    policy = models.TextField()  # the names of the policies that asked
+    policy_snapshot = models.JSONField()  # of `policies.Terms`
     requested_by = models.TextField()  # who started the run
     status = models.TextField(choices=_choices(ApprovalStatus), default=ApprovalStatus.PENDING)
     requested_at = models.DateTimeField(db_default=Now())
@@ -51,8 +53,15 @@ class Approval(models.Model):
                 name="approval_pending",
                 condition=Q(status=ApprovalStatus.PENDING),
             ),
-            models.Index(fields=["tenant", "-requested_at"], name="approval_newest"),
-            models.Index(fields=["run"], name="approval_of_run"),
+            models.Index(fields=["tenant", "-requested_at", "-id"], name="approval_newest"),
+            # The sweep: whose time to decide is over, in every tenant.
+            models.Index(
+                fields=["decide_by"],
+                name="approval_due",
+                condition=Q(status=ApprovalStatus.PENDING),
+            ),
+            # What the gate looks for before an action starts.
+            models.Index(fields=["run", "operation", "key"], name="approval_of_action"),
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(
@@ -112,14 +121,17 @@ class Refusal(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     approval = models.ForeignKey(Approval, on_delete=models.PROTECT, related_name="refusals")
+    person = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, null=True)
     actor = models.TextField()
-    choice = models.TextField()
-    code = models.TextField()
+    choice = models.TextField()  # as it was sent, made storable
+    reason = models.TextField(default="")
+    code = models.TextField()  # of the error in `approvals.errors`
     surface = models.TextField()
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
         default_permissions = ()
+        indexes: ClassVar = [models.Index(fields=["approval", "-id"], name="refusal_newest")]
 
     def __str__(self) -> str:
         return f"{self.code} for {self.actor}"

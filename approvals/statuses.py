@@ -46,3 +46,10 @@ class PermitStatus(StrEnum):
     RESERVED = "reserved"  # tied to a running or unknown action
     CONSUMED = "consumed"
     RELEASED = "released"  # the action did not happen; only the same record may reserve again
+
+
+PERMIT_MOVES: dict[PermitStatus, frozenset[PermitStatus]] = {
+    PermitStatus.RESERVED: frozenset({PermitStatus.CONSUMED, PermitStatus.RELEASED}),
+    PermitStatus.RELEASED: frozenset({PermitStatus.RESERVED}),
+    PermitStatus.CONSUMED: frozenset(),
+}
