@@ -1,5 +1,16 @@
 from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
 
 
 class ApprovalsConfig(AppConfig):
     name = "approvals"
+
+    def ready(self) -> None:
+        """Find every app's policies, guard the engine's effects with them, end what is overdue."""
+        from approvals.decisions import expire_overdue
+        from approvals.gate import ApprovalGate
+        from durable import gate, sweeper
+
+        autodiscover_modules("policies")
+        gate.register(ApprovalGate())
+        sweeper.register("approvals.expired", expire_overdue)
