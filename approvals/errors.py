@@ -64,8 +64,7 @@ class SelfApproval(ApprovalError):
 
 
 class RequesterUnknown(ApprovalError):
-    """Nobody can tell who asked for this action, so nobody can be told apart from the requester.
-    It cannot be approved."""
+    """It is not known who asked for this, so nobody can approve it."""
 
     code = "REQUESTER_UNKNOWN"
 

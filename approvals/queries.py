@@ -23,6 +23,8 @@ PAGE_SIZE = 50
 MOST_COUNTED = 1000
 # Somebody's script may be refused ten thousand times; a page shows the latest.
 MOST_REFUSALS = 50
+# What the page of one run shows of its requests.
+MOST_OF_RUN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +79,8 @@ def for_page(approval_id: UUID, tenant: str) -> Approval:
 
     Raises ApprovalNotFound, for another tenant's too.
     """
-    refusals = Refusal.objects.order_by("-id")[:MOST_REFUSALS]
+    latest = Refusal.objects.filter(approval_id=approval_id).order_by("-id")[:MOST_REFUSALS]
+    refusals = Refusal.objects.filter(id__in=latest.values("id")).order_by("-id")
     found = (
         Approval.objects.select_related("run", "permit")
         .prefetch_related(_decisions(), Prefetch("refusals", queryset=refusals))
@@ -112,9 +115,9 @@ def newest(approval: Approval) -> Approval:
 
 
 def of_run(run_id: UUID) -> list[Approval]:
-    """Every request of a run with its decisions, oldest first. Two queries."""
-    requests = Approval.objects.filter(run_id=run_id).order_by("requested_at", "version")
-    return list(requests.prefetch_related(_decisions()))
+    """The latest requests of a run with their decisions, oldest first. Two queries."""
+    requests = Approval.objects.filter(run_id=run_id).order_by("-requested_at", "-version")
+    return list(requests.prefetch_related(_decisions())[:MOST_OF_RUN])[::-1]
 
 
 def why_not(person: User, approval: Approval) -> str:
