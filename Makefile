@@ -17,10 +17,10 @@ PRODUCTION = SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_hex
 
 .PHONY: up test test-all test-long
 
-up: $(VENV)/ready
+up: $(VENV)/product
 	@exec $(BIN)/python manage.py up
 
-test: $(VENV)/ready
+test: $(VENV)/checks
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(LOOK) $(BIN)/mypy
@@ -38,13 +38,20 @@ else
 endif
 
 # Minutes of real time and measurements, which `make test` leaves out.
-test-long: $(VENV)/ready
+test-long: $(VENV)/checks
 	$(BIN)/pytest -m "long or benchmark"
 
-# Made anew when what it should hold has changed.
-$(VENV)/ready: pyproject.toml constraints.txt
+# Both are brought up to date when what they should hold has changed.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+$(VENV)/product: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Standfast needs Python 3.11 or newer, not %d.%d" % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
 	@echo "Installing into $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/checks: $(VENV)/product
+	@echo "Installing the tools of the checks into $(VENV) ..."
+	@$(PIP) --editable '.[dev]'
 	@touch $@
