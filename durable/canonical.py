@@ -10,11 +10,12 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from typing import Any
 
 import rfc8785
 
-from durable.errors import InvalidValue
+from durable.errors import InvalidValue, ValueTooLarge
 
 JSON = Any  # str, int, float, bool, None, list of JSON, dict of str to JSON
 
@@ -65,6 +66,8 @@ def _plain(value: object, path: str, depth: int, limit: int) -> JSON:
 
 
 def _plain_object(value: dict[Any, object], path: str, depth: int, limit: int) -> JSON:
+    if isinstance(value, _Repeating):
+        raise InvalidValue(f"key {value.key!r} appears twice", path=path)
     plain = {}
     for key, item in value.items():
         if not isinstance(key, str):
@@ -101,7 +104,7 @@ _encode = json.JSONEncoder(
 def dumps(value: object, *, path: str = "value", max_bytes: int = MAX_BYTES) -> str:
     """Return the RFC 8785 text of `value`; equal values give equal text in every language.
 
-    Raises InvalidValue for what is not I-JSON or is larger than `max_bytes` bytes.
+    Raises InvalidValue for what is not I-JSON, ValueTooLarge beyond `max_bytes` bytes.
     """
     checked = plain(value, path=path)
     # The C encoder writes the same bytes ten times faster, except for floats and for key order
@@ -109,35 +112,36 @@ def dumps(value: object, *, path: str = "value", max_bytes: int = MAX_BYTES) -> 
     wide = _has_float_or_wide_key(checked)
     text = rfc8785.dumps(checked).decode() if wide else _encode(checked)
     if len(text) > max_bytes or len(text.encode()) > max_bytes:
-        raise InvalidValue(f"is larger than {max_bytes} bytes", path=path)
+        raise ValueTooLarge(f"is larger than {max_bytes} bytes", path=path)
     return text
 
 
-def _no_duplicates(pairs: list[tuple[str, JSON]]) -> JSON:
+class _Repeating(dict[str, JSON]):
+    """A parsed object that names a key twice: refused where its path is known."""
+
+    key: str
+
+
+def _object(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
     value = dict(pairs)
-    if len(value) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise InvalidValue(f"key {key!r} appears twice", path="value")
-            seen.add(key)
-    return value
+    if len(value) == len(pairs):
+        return value
+    repeating = _Repeating(value)
+    repeating.key, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+    return repeating
 
 
-def _no_constant(name: str) -> JSON:
-    raise InvalidValue(f"{name} is not JSON", path="value")
-
-
-def loads(text: str | bytes) -> JSON:
+def loads(text: str | bytes, *, path: str = "value", max_depth: int = MAX_DEPTH) -> JSON:
     """Parse strict JSON from outside: no duplicate keys, NaN, huge numbers or deep nesting.
 
-    Raises InvalidValue.
+    Raises InvalidValue with the path of the culprit, which begins with `path`.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
+        value = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"is not readable JSON ({type(error).__name__})") from error
-    return plain(value)
+        reason = f"is not readable JSON ({type(error).__name__})"
+        raise InvalidValue(reason, path=path) from error
+    return plain(value, path=path, max_depth=max_depth)
 
 
 def digest(domain: str, text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -122,6 +122,15 @@ class Context:
         """Run the statements in one transaction that holds the lease; see Journal.write."""
         try:
             return self.journal.write(self.fence, *statements)
+        except LeaseLost:
+            self.stop(Abandon())
+        except CancelRequestedError:
+            self.stop(CancelNow())
+
+    def call(self, function: str, params: Sequence[Any], *, events: int) -> None:
+        """Call one function of the database that holds the lease; see Journal.call."""
+        try:
+            self.journal.call(self.fence, function, params, events=events)
         except LeaseLost:
             self.stop(Abandon())
         except CancelRequestedError:

@@ -32,6 +32,10 @@ class InvalidValue(DurableError):
         self.reason = reason
 
 
+class ValueTooLarge(InvalidValue):
+    """The value is larger than what is stored."""
+
+
 class WorkflowUnknown(DurableError):
     """No installed app registers this workflow."""
 

@@ -21,7 +21,7 @@ ActionName = Literal[
 ]
 
 
-# What is known ---------------------------------------------------------------------------
+# What is known -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,7 @@ class Snapshot:
     received: tuple[ReceivedItem, ...] = ()
     swept_at: datetime | None = None  # when a worker last looked for lost work
     sweep_interval: float = 5.0  # seconds
+    is_brief: bool = False  # one row of a list: approvals, questions and records were not read
 
     @property
     def since(self) -> datetime:
@@ -107,13 +108,18 @@ class Snapshot:
 
     @property
     def nobody_sweeps(self) -> bool:
-        """No worker has looked for lost work for several rounds: probably none is running."""
-        if self.swept_at is None:
-            return True
-        return (self.now - self.swept_at).total_seconds() > max(4 * self.sweep_interval, 10)
+        """No worker seems to be running. A list says so once, not in each of its rows."""
+        return not self.is_brief and sweep_is_late(
+            self.swept_at, self.now, interval=self.sweep_interval
+        )
 
 
-# What is said -----------------------------------------------------------------------------
+def sweep_is_late(swept_at: datetime | None, now: datetime, *, interval: float) -> bool:
+    """Whether no worker has looked for lost work for several rounds of `interval` seconds."""
+    return swept_at is None or (now - swept_at).total_seconds() > max(4 * interval, 10)
+
+
+# What is said ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +210,12 @@ def _blocked(seen: Snapshot) -> Explanation | None:
         return _received(seen)
     if seen.unknown and seen.code in (BlockCode.EFFECT_UNKNOWN, BlockCode.KEY_EXPIRED):
         return _not_sure(seen, lead="Stopped")
+    if seen.code == BlockCode.EFFECT_UNKNOWN and seen.is_brief:
+        return Explanation(
+            tone="trouble",
+            sentence="Stopped: not sure if an outside action happened.",
+            since=seen.since,
+        )
     sentence, actions = _BLOCKED.get(seen.code, ("Stopped: a person has to look at it.", (RESUME,)))
     facts = (f"Recorded reason: {seen.reason}",) if seen.reason else ()
     return Explanation(
@@ -449,6 +461,20 @@ def _for_outside(seen: Snapshot) -> Explanation | None:
     return _not_sure(seen, lead="Waiting") if seen.unknown else None
 
 
+def _for_people(seen: Snapshot) -> Explanation | None:
+    """What a list can say without having read whom or what the run waits for."""
+    sentences = {
+        WaitingFor.APPROVAL: "Waiting for an approver to decide.",
+        WaitingFor.ANSWER: "Waiting for an answer to a question.",
+        WaitingFor.SEVERAL: "Waiting for several things at once.",
+    }
+    if not seen.is_brief or seen.waiting_for not in sentences:
+        return None
+    return Explanation(
+        tone="waiting", sentence=sentences[seen.waiting_for], since=seen.since, actions=(CANCEL,)
+    )
+
+
 def _for_time(seen: Snapshot) -> Explanation | None:
     if seen.wake_at is None or seen.wake_at <= seen.now:
         return None
@@ -505,6 +531,7 @@ _RULES: tuple[Callable[[Snapshot], Explanation | None], ...] = (
     _for_approval,
     _for_answer,
     _for_outside,
+    _for_people,
     _for_time,
     _for_another_run,
     _unclaimed,
@@ -529,7 +556,7 @@ def _no_sweep(seen: Snapshot) -> str:
     return f"No worker has looked for work since {ago(seen.swept_at, seen.now)}; is one running?"
 
 
-# Words for times and people -----------------------------------------------------------------------
+# Words for times and people ----------------------------------------------------------------------
 
 
 def moment(at: datetime | None) -> str:

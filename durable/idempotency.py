@@ -91,6 +91,12 @@ FIND_RECORD = READ_RECORD.replace(
 OPEN = "SELECT durable_effect_open_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 START = "SELECT durable_effect_start_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 SETTLE = "SELECT durable_effect_settle_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+# The same as hold + open + start, and hold + settle, each as one statement.
+BEGIN = """
+SELECT durable_effect_begin_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s,
+    %s, %s, %s, %s)
+"""
+END = "SELECT durable_effect_end_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 RESOURCE = "SELECT durable_effect_resource_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
 RECONCILE = "SELECT durable_effect_reconcile_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 REUSE = "SELECT durable_effect_reuse_v1(%s, %s, %s, %s, %s, %s, %s)"
@@ -301,8 +307,39 @@ class Attempt:
         undoing = self._moving_original(
             [RecordStatus.SUCCEEDED, RecordStatus.COMPENSATING], RecordStatus.COMPENSATING
         )
-        self.context.write(self._opening(), *permit, *undoing, self._starting(approval_version))
+        if permit or undoing:
+            self.context.write(self._opening(), *permit, *undoing, self._starting(approval_version))
+        else:
+            self._begin()
         return True
+
+    def _begin(self) -> None:
+        """Open and start in one statement: nobody has to allow it and nothing moves with it."""
+        context, effect, run = self.context, self.effect, self.context.run
+        params = (
+            self.operation_id,
+            run.tenant,
+            effect.operation,
+            self.key,
+            run.generation,
+            self.hash,
+            self.request,
+            self.path,
+            context.fence.phase.value,
+            timedelta(seconds=effect.timeout),
+            timedelta(seconds=effect.settle),
+            effect.deduplicates,
+            context.fence.ttl,
+            "main",
+            self._requested(),
+        )
+        context.call(BEGIN, params, events=1)
+
+    def _requested(self) -> str:
+        effect = self.effect
+        return self._payload(
+            operation=effect.operation, key=self.key, hash=self.hash, timeout=effect.timeout
+        )
 
     def _verdict(self) -> gate.Verdict | None:
         """What the gate says now. None: nobody needs to be asked."""
@@ -361,9 +398,6 @@ class Attempt:
 
     def _starting(self, approval_version: int | None) -> Statement:
         context, effect = self.context, self.effect
-        payload = self._payload(
-            operation=effect.operation, key=self.key, hash=self.hash, timeout=effect.timeout
-        )
         return Statement(
             sql=START,
             params=(
@@ -380,7 +414,7 @@ class Attempt:
                 context.fence.ttl,
                 "main",
                 self.path,
-                payload,
+                self._requested(),
             ),
         )
 
@@ -586,27 +620,25 @@ class Attempt:
         context = self.context
         response = canonical.dumps(answer.result) if answer.error is None else None
         error = canonical.dumps(answer.error) if answer.error is not None else None
-        settling = Statement(
-            sql=SETTLE,
-            params=(
-                context.run.id,
-                self.operation_id,
-                context.fence.epoch,
-                status.value,
-                response,
-                error,
-                None,
-                context.fence.ttl,
-                type.value,
-                "main",
-                self.path,
-                payload,
-            ),
-        )
+        follow = (*self._permit(status), *self._undone(status))
+        outcome = (self.operation_id, status.value, response, error)
+        told = (context.fence.ttl, type.value, "main", self.path, payload)
         try:
-            rows = context.journal.write(
-                context.fence, settling, *self._permit(status), *self._undone(status)
-            )
+            if follow:
+                settling = Statement(
+                    sql=SETTLE,
+                    params=(
+                        context.run.id,
+                        self.operation_id,
+                        context.fence.epoch,
+                        *outcome[1:],
+                        None,
+                        *told,
+                    ),
+                )
+                waiting = context.journal.write(context.fence, settling, *follow)[0][0][0]
+            else:
+                waiting = context.journal.call(context.fence, END, (*outcome, *told), events=1)
         except LeaseLost:
             # Not an outcome any more, but whoever resolves it should know.
             context.journal.keep_evidence(
@@ -620,7 +652,7 @@ class Attempt:
         except RowChanged:
             context.stop(Replay())
         self._remember(type, payload)
-        for (run_id,) in rows[0]:
+        for run_id in waiting:
             inbox.poke(run_id)
 
     def _permit(self, status: RecordStatus) -> tuple[Statement, ...]:

@@ -59,35 +59,7 @@ class InboxWaiting(DurableError):
     """Something was received; it must be moved into the log first."""
 
 
-# Invariant 1, for what the lease row alone decides: fence, renewal, chain and event in one
-# statement. The commit may be relaxed inside it: WAL is ordered, so that the next synchronous
-# commit hardens it too, and `last_seq` refuses an executor that remembers more than the database.
-APPEND = """
-WITH clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS at, set_config('synchronous_commit',
-        CASE WHEN %(sync)s THEN current_setting('synchronous_commit') ELSE 'off' END, true)
-), held AS (
-    UPDATE durable_lease AS lease SET
-        last_seq = lease.last_seq + 1,
-        expires_at = clock_timestamp() + %(ttl)s,
-        head_hash = durable_event_hash_v1(
-            lease.head_hash, lease.run_id, lease.last_seq + 1, lease.epoch, clock.at,
-            %(type)s, %(node)s, %(task_key)s, %(actor)s, %(payload)s)
-    FROM clock
-    WHERE lease.run_id = %(run)s AND lease.owner = %(owner)s AND lease.epoch = %(epoch)s
-        AND lease.last_seq = %(seq)s AND lease.expires_at > clock_timestamp()
-    RETURNING lease.run_id, lease.last_seq, lease.epoch, clock.at, lease.head_hash,
-        lease.cancel_requested
-), written AS (
-    INSERT INTO durable_event
-        (run_id, seq, epoch, at, hash, type, node, task_key, actor, payload)
-    SELECT run_id, last_seq, epoch, at, head_hash,
-        %(type)s, %(node)s, %(task_key)s, %(actor)s, %(payload)s
-    FROM held
-)
-SELECT cancel_requested FROM held
-"""
-
+APPEND = "SELECT durable_append_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 BEGIN = "BEGIN"
 # Nobody may keep an executor waiting for a lock beyond its own lease.
 HOLD = """
@@ -170,21 +142,21 @@ class Journal:
             sent = time.monotonic()
             row = link.execute(
                 APPEND,
-                {
-                    "sync": sync or not conf.relaxed_commits(),
-                    "ttl": fence.ttl,
-                    "type": fact.type.value,
-                    "node": fact.node,
-                    "task_key": fact.task_key,
-                    "actor": fact.actor,
-                    "payload": fact.payload,
-                    "run": fence.run_id,
-                    "owner": fence.owner,
-                    "epoch": Int8(fence.epoch),
-                    "seq": Int8(fence.last_seq),
-                },
+                (
+                    fence.run_id,
+                    fence.owner,
+                    Int8(fence.epoch),
+                    Int8(fence.last_seq),
+                    fence.ttl,
+                    sync or not conf.relaxed_commits(),
+                    fact.type.value,
+                    fact.node,
+                    fact.task_key,
+                    fact.actor,
+                    fact.payload,
+                ),
             ).fetchone()
-            if row is None:
+            if row is None or row[0] is None:
                 raise fence.lose(stolen=True)
             fence.last_seq += 1
             fence.confirm(sent=sent, cancel_requested=row[0])
@@ -208,6 +180,19 @@ class Journal:
                 raise fence.lose(stolen=False)
             self._advance(fence, head.fetchone(), sent)
             return rows
+
+    def call(self, fence: Fence, function: str, params: Sequence[Any], *, events: int) -> Any:
+        """Call one function that holds the lease and appends `events`, in one round trip.
+
+        The function takes run, owner, epoch, seq and lock timeout first. Raises like `write`.
+        """
+        with self._writing(fence) as link:
+            sent = time.monotonic()
+            milliseconds, *hold = _hold_parameters(fence)
+            row = link.execute(function, (*hold, milliseconds, *params)).fetchone()
+            fence.last_seq += events
+            fence.confirm(sent=sent, cancel_requested=False)
+            return row[0] if row else None
 
     def join(self, fence: Fence, statements: Sequence[Statement]) -> None:
         """Run the statements, lease held, in the open transaction of Django's connection.

@@ -250,15 +250,15 @@ class IdempotencyRecord(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["run", "task_key"], name="record_of_run"),
             models.Index(
-                fields=["run"],
+                fields=["tenant", "started_at"],
                 name="record_unknown",
-                condition=Q(status__in=["unknown", "running"]),
+                condition=Q(status="unknown"),
             ),
-            models.Index(fields=["key"], name="record_key"),
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["tenant", "operation", "key", "generation"],
+                # The key first: people search by it.
+                fields=["key", "operation", "tenant", "generation"],
                 name="record_key_once",
                 condition=~Q(status="void"),
             ),

@@ -62,10 +62,11 @@ MOST_COUNTED = 1000
 # Facts about a run are looked for in this many of its last events.
 MOST_SCANNED = 50_000
 
+_NOW_AND_SWEEP = "SELECT clock_timestamp(), (SELECT max(swept_at) FROM durable_sweeper)"
 _NOW = Func(function="clock_timestamp", output_field=DateTimeField())
 
 
-# Lists of runs ------------------------------------------------------------------------------
+# Lists of runs -----------------------------------------------------------------------------------
 
 
 class View(StrEnum):
@@ -140,6 +141,7 @@ class RunList:
     workflows: list[str]
     now: datetime
     next: Position | None
+    sweep_is_late: bool
 
 
 def run_list(
@@ -160,10 +162,8 @@ def run_list(
         runs = runs.filter(Q(created_at__lt=after.at) | Q(created_at=after.at, id__lt=after.id))
         runs = runs.filter(created_at__lte=after.at)  # lets the index start there
     page = list(_with_lease(runs).order_by("-created_at", "-id")[: size + 1])
-    counts, now = _counts(tenant)
-    rows = [
-        RunRow(run=run, explanation=explain.explain(_brief(run, now=now))) for run in page[:size]
-    ]
+    counts, now, swept_at = _counts(tenant)
+    rows = [_row(run, now) for run in page[:size]]
     last = page[size - 1] if len(page) > size else None
     return RunList(
         rows=rows,
@@ -171,34 +171,32 @@ def run_list(
         workflows=_workflows(tenant),
         now=now,
         next=Position(last.created_at, last.id) if last else None,
+        sweep_is_late=explain.sweep_is_late(
+            swept_at, now, interval=settings.DURABLE["SWEEP_INTERVAL"]
+        ),
     )
 
 
 def _with_lease(runs: QuerySet[Run]) -> QuerySet[Run]:
     """Add the lease, without the columns that only a run's own page shows."""
-    swept = Sweeper.objects.values("swept_at")[:1]
-    return (
-        runs.select_related("lease")
-        .defer("input", "output", "error", "labels")
-        .annotate(swept_at=Subquery(swept))
-    )
+    return runs.select_related("lease").defer("input", "output", "error", "labels")
 
 
-def _counts(tenant: str) -> tuple[dict[View, Bounded], datetime]:
-    """Count each view up to a limit, from the index alone; and the database's time."""
+def _counts(tenant: str) -> tuple[dict[View, Bounded], datetime, datetime | None]:
+    """Count each view up to a limit, from the index alone; the database's time; the last sweep."""
     statuses = sorted({status for group in VIEW_STATUSES.values() for status in group})
     one = "(SELECT count(*) FROM (SELECT 1 FROM durable_run WHERE tenant = %s AND status = %s"
-    columns = ", ".join(f"{one} LIMIT %s) AS some)" for _ in statuses)
+    columns = ", ".join(f"{one} LIMIT %s) AS found)" for _ in statuses)
     params = [part for status in statuses for part in (tenant, status, MOST_COUNTED + 1)]
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT clock_timestamp(), {columns}", params)
-        now, *numbers = cursor.fetchone()
+        cursor.execute(f"{_NOW_AND_SWEEP}, {columns}", params)
+        now, swept_at, *numbers = cursor.fetchone()
     found = dict(zip(statuses, numbers, strict=True))
     counts = {}
     for view, group in VIEW_STATUSES.items():
         number = sum(found[status] for status in (group or statuses))
         counts[view] = Bounded(number=min(number, MOST_COUNTED), more=number > MOST_COUNTED)
-    return counts, now
+    return counts, now, swept_at
 
 
 def _workflows(tenant: str) -> list[str]:
@@ -207,7 +205,7 @@ def _workflows(tenant: str) -> list[str]:
     return sorted(set(newest[:MOST_COUNTED].values_list("workflow", flat=True)))
 
 
-def _brief(run: Run, *, now: datetime, **known: Any) -> explain.Snapshot:
+def _snapshot(run: Run, *, now: datetime, **known: Any) -> explain.Snapshot:
     """The snapshot of a run from its own row and its lease; `known` adds what a page read."""
     lease = getattr(run, "lease", None)
     return explain.Snapshot(
@@ -249,7 +247,7 @@ def event_page(run_id: UUID, seq: int, *, tenant: str) -> EventPage:
     return EventPage(run=run, event=event, last_seq=run.lease.last_seq)
 
 
-# One run ----------------------------------------------------------------------------------------
+# One run -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +314,7 @@ class RunPage:
 
     def explanation(self, approvals: tuple[explain.OpenApproval, ...] = ()) -> explain.Explanation:
         """Why it is not moving, given the approvals that the caller has read."""
-        return explain.explain(_brief(self.run, now=self.now, approvals=approvals, **self.known))
+        return explain.explain(_snapshot(self.run, now=self.now, approvals=approvals, **self.known))
 
 
 _COMPLETED = (EventType.TASK_COMPLETED, EventType.EXTERNAL_COMPLETED, EventType.NODE_COMPLETED)
@@ -335,7 +333,10 @@ _MOST_RECORDS = 50
 def run_page(
     run_id: UUID, *, tenant: str, before: int | None = None, lane: timeline.Lane | None = None
 ) -> RunPage:
-    """Return what a run's page shows; Run.DoesNotExist for a foreign tenant. 7 statements, 8 if blocked."""
+    """Return what a run's page shows. 7 statements, 8 if blocked.
+
+    Raises Run.DoesNotExist, for another tenant's run too.
+    """
     run = _live_run(run_id, tenant)
     records = _records(run_id)
     interrupts = list(Interrupt.objects.filter(run_id=run_id).order_by("-created_at")[:20])
@@ -572,7 +573,7 @@ def unknown_effect(record: IdempotencyRecord) -> explain.UnknownEffect:
     )
 
 
-# One outside action, one question -----------------------------------------------------------------
+# One outside action, one question ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -658,7 +659,7 @@ def question_page(interrupt_id: UUID, *, tenant: str) -> QuestionPage:
     )
 
 
-# What an operator looks at --------------------------------------------------------------------
+# What an operator looks at -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -685,7 +686,7 @@ LATE = 30  # seconds
 
 def operations(*, tenant: str, size: int = PAGE) -> Operations:
     """Return what the operations page shows. 8 statements."""
-    counts, now = _counts(tenant)
+    counts, now, _ = _counts(tenant)
     sweeper = Sweeper.objects.first()
     late_before = RawSQL("clock_timestamp() - make_interval(secs => %s)", [LATE])
     runs = Run.objects.filter(tenant=tenant)
@@ -711,7 +712,11 @@ def operations(*, tenant: str, size: int = PAGE) -> Operations:
         received=received,
         questions=list(questions.select_related("run").order_by("created_at")[:size]),
         sweeper=sweeper,
-        sweep_is_late=_is_late(sweeper, now),
+        sweep_is_late=explain.sweep_is_late(
+            sweeper.swept_at if sweeper else None,
+            now,
+            interval=settings.DURABLE["SWEEP_INTERVAL"],
+        ),
         outbox=outbox,
         outbox_pending=pending,
         outbox_dead=dead,
@@ -719,14 +724,8 @@ def operations(*, tenant: str, size: int = PAGE) -> Operations:
 
 
 def _row(run: Run, now: datetime) -> RunRow:
-    return RunRow(run=run, explanation=explain.explain(_brief(run, now=now)))
-
-
-def _is_late(sweeper: Sweeper | None, now: datetime) -> bool:
-    if sweeper is None or sweeper.swept_at is None:
-        return True
-    interval: float = settings.DURABLE["SWEEP_INTERVAL"]
-    return (now - sweeper.swept_at).total_seconds() > max(4 * interval, 10)
+    seen = _snapshot(run, now=now, is_brief=True)
+    return RunRow(run=run, explanation=explain.explain(seen))
 
 
 def blocked_runs(runs: QuerySet[Run], size: int = PAGE) -> list[Run]:
@@ -758,9 +757,9 @@ def _outbox(size: int) -> tuple[Bounded, Bounded, list[OutboxMessage]]:
         cursor.execute(
             """SELECT
                 (SELECT count(*) FROM (SELECT 1 FROM durable_outboxmessage
-                    WHERE status IN ('pending', 'sending') LIMIT %(most)s) AS some),
+                    WHERE status IN ('pending', 'sending') LIMIT %(most)s) AS found),
                 (SELECT count(*) FROM (SELECT 1 FROM durable_outboxmessage
-                    WHERE status = 'dead' LIMIT %(most)s) AS some)""",
+                    WHERE status = 'dead' LIMIT %(most)s) AS found)""",
             {"most": MOST_COUNTED + 1},
         )
         counts = [

@@ -658,20 +658,16 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="idempotencyrecord",
             index=models.Index(
-                condition=models.Q(("status__in", ["unknown", "running"])),
-                fields=["run"],
+                condition=models.Q(("status", "unknown")),
+                fields=["tenant", "started_at"],
                 name="record_unknown",
             ),
-        ),
-        migrations.AddIndex(
-            model_name="idempotencyrecord",
-            index=models.Index(fields=["key"], name="record_key"),
         ),
         migrations.AddConstraint(
             model_name="idempotencyrecord",
             constraint=models.UniqueConstraint(
                 condition=models.Q(("status", "void"), _negated=True),
-                fields=("tenant", "operation", "key", "generation"),
+                fields=("key", "operation", "tenant", "generation"),
                 name="record_key_once",
             ),
         ),

@@ -113,6 +113,41 @@ BEGIN
     RETURN lease.cancel_requested;
 END $$;
 
+-- Invariant 1, for what the lease row alone decides: fence, renewal, chain and event. Returns the
+-- cancel flag, or no row when the fence does not hold. The commit may be relaxed: WAL is ordered,
+-- so that the next synchronous commit hardens this one too, and `last_seq` refuses an executor
+-- that remembers more than the database.
+CREATE FUNCTION durable_append_v1(
+    p_run uuid, p_owner uuid, p_epoch bigint, p_seq bigint, p_ttl interval, p_sync boolean,
+    p_type text, p_node text, p_task_key text, p_actor text, p_payload text
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    now_at timestamptz := clock_timestamp();
+    hash bytea;
+    cancel boolean;
+BEGIN
+    IF NOT p_sync THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    UPDATE durable_lease SET
+        last_seq = last_seq + 1,
+        expires_at = clock_timestamp() + p_ttl,
+        head_hash = durable_event_hash_v1(
+            head_hash, run_id, last_seq + 1, epoch, now_at,
+            p_type, p_node, p_task_key, p_actor, p_payload)
+    WHERE run_id = p_run AND owner = p_owner AND epoch = p_epoch AND last_seq = p_seq
+        AND expires_at > clock_timestamp()
+    RETURNING head_hash, cancel_requested INTO hash, cancel;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO durable_event
+        (run_id, seq, epoch, at, hash, type, node, task_key, actor, payload)
+    VALUES (p_run, p_seq + 1, p_epoch, now_at, hash,
+        p_type, p_node, p_task_key, p_actor, p_payload);
+    RETURN cancel;
+END $$;
+
 -- Appends one event at the head of a log whose lease row this transaction holds, and renews.
 CREATE FUNCTION durable_write_v1(
     p_run uuid, p_ttl interval, p_type text, p_node text, p_task_key text, p_actor text,
@@ -399,7 +434,7 @@ BEGIN
         task_key, attempt, epoch, deduplicates)
     VALUES (p_operation_id, p_tenant, p_operation, p_key, p_generation, 'prepared', p_request,
         p_run, p_task_key, 0, 0, false)
-    ON CONFLICT (tenant, operation, key, generation) WHERE status <> 'void' DO NOTHING;
+    ON CONFLICT (key, operation, tenant, generation) WHERE status <> 'void' DO NOTHING;
     SELECT * INTO record FROM durable_idempotencyrecord
         WHERE tenant = p_tenant AND operation = p_operation AND key = p_key
             AND generation = p_generation AND status <> 'void' FOR NO KEY UPDATE;
@@ -464,7 +499,7 @@ CREATE FUNCTION durable_effect_settle_v1(
     p_run uuid, p_operation_id uuid, p_epoch bigint, p_status text, p_response text,
     p_error text, p_resource text, p_ttl interval, p_type text, p_node text, p_task_key text,
     p_payload text
-) RETURNS SETOF uuid LANGUAGE plpgsql AS $$
+) RETURNS uuid[] LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE durable_idempotencyrecord SET status = p_status, response = p_response,
         error = p_error, external_resource_id = coalesce(p_resource, external_resource_id),
@@ -475,7 +510,7 @@ BEGIN
         RAISE EXCEPTION 'the action is not running' USING ERRCODE = 'SF004';
     END IF;
     PERFORM durable_write_v1(p_run, p_ttl, p_type, p_node, p_task_key, '', p_payload);
-    RETURN QUERY SELECT id FROM durable_run WHERE waiting_on = p_operation_id;
+    RETURN ARRAY(SELECT id FROM durable_run WHERE waiting_on = p_operation_id);
 END $$;
 
 CREATE FUNCTION durable_effect_resource_v1(
@@ -491,6 +526,52 @@ BEGIN
     END IF;
     PERFORM durable_write_v1(
         p_run, p_ttl, 'external.resource', p_node, p_task_key, '', p_payload);
+END $$;
+
+-- The two transactions of an ordinary outside action, each as one statement: hold the lease,
+-- then, in later statements, every row relied on.
+CREATE FUNCTION durable_effect_begin_v1(
+    p_run uuid, p_owner uuid, p_epoch bigint, p_seq bigint, p_lock_timeout text,
+    p_operation_id uuid, p_tenant text, p_operation text, p_key text, p_generation integer,
+    p_hash text, p_request text, p_task_key text, p_phase text, p_timeout interval,
+    p_settle interval, p_deduplicates boolean, p_ttl interval, p_node text, p_payload text
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', p_lock_timeout, true);
+    PERFORM durable_hold_v1(p_run, p_owner, p_epoch, p_seq);
+    IF p_phase = 'forward' AND durable_cancelled_v1(p_run) THEN
+        RAISE EXCEPTION 'the run is cancelled' USING ERRCODE = 'SF002';
+    END IF;
+    -- A key that nobody has met: the intent is born `running`.
+    INSERT INTO durable_idempotencyrecord (
+        operation_id, tenant, operation, key, generation, status, request_hash, proposed_request,
+        sent_request, run_id, task_key, attempt, epoch, deduplicates, started_at, call_deadline,
+        settle_until)
+    VALUES (p_operation_id, p_tenant, p_operation, p_key, p_generation, 'running', p_hash,
+        p_request, p_request, p_run, p_task_key, 1, p_epoch, p_deduplicates, clock_timestamp(),
+        clock_timestamp() + p_timeout, clock_timestamp() + p_timeout + p_settle)
+    ON CONFLICT (key, operation, tenant, generation) WHERE status <> 'void' DO NOTHING;
+    IF FOUND THEN
+        PERFORM durable_write_v1(
+            p_run, p_ttl, 'external.requested', p_node, p_task_key, '', p_payload);
+        RETURN;
+    END IF;
+    PERFORM durable_effect_open_v1(p_run, p_operation_id, p_tenant, p_operation, p_key,
+        p_generation, p_hash, p_request, p_task_key, p_phase);
+    PERFORM durable_effect_start_v1(p_run, p_operation_id, p_epoch, p_hash, p_request, p_timeout,
+        p_settle, p_deduplicates, NULL, p_phase, p_ttl, p_node, p_task_key, p_payload);
+END $$;
+
+CREATE FUNCTION durable_effect_end_v1(
+    p_run uuid, p_owner uuid, p_epoch bigint, p_seq bigint, p_lock_timeout text,
+    p_operation_id uuid, p_status text, p_response text, p_error text, p_ttl interval,
+    p_type text, p_node text, p_task_key text, p_payload text
+) RETURNS uuid[] LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('lock_timeout', p_lock_timeout, true);
+    PERFORM durable_hold_v1(p_run, p_owner, p_epoch, p_seq);
+    RETURN durable_effect_settle_v1(p_run, p_operation_id, p_epoch, p_status, p_response, p_error,
+        NULL, p_ttl, p_type, p_node, p_task_key, p_payload);
 END $$;
 
 -- What the outside service says about an unknown action. "Not found" is believed only once the
@@ -568,7 +649,25 @@ BEGIN
 END $$;
 """
 
+# Cached plans are made while the tables are small and would go on scanning them when they are not.
+BY_INDEX = """
+DO $$
+DECLARE
+    name regprocedure;
+BEGIN
+    FOR name IN SELECT oid::regprocedure FROM pg_proc
+        WHERE proname LIKE 'durable%\_v1' AND prolang = (SELECT oid FROM pg_language
+            WHERE lanname = 'plpgsql') AND prorettype <> 'trigger'::regtype
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off', name);
+    END LOOP;
+END $$;
+"""
+
 FUNCTIONS = [
+    "durable_append_v1",
+    "durable_effect_end_v1",
+    "durable_effect_begin_v1",
     "durable_interrupt_expire_v1",
     "durable_record_move_v1",
     "durable_effect_reuse_v1",
@@ -604,7 +703,9 @@ class Migration(migrations.Migration):
 
     operations: ClassVar = [
         migrations.RunSQL(
-            "\n".join([STORAGE, APPEND_ONLY, MOVES, HASH, LEASE, START, REST, CLAIM, EFFECT]),
+            "\n".join(
+                [STORAGE, APPEND_ONLY, MOVES, HASH, LEASE, START, REST, CLAIM, EFFECT, BY_INDEX]
+            ),
             UNDO,
         )
     ]

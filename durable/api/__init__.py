@@ -1,0 +1,1 @@
+"""The API of runs, questions and outside actions. Views find, validate, act and show."""
