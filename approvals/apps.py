@@ -1,4 +1,5 @@
 from django.apps import AppConfig
+from django.core import checks
 from django.utils.module_loading import autodiscover_modules
 
 
@@ -7,6 +8,7 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         """Find every app's policies, guard the engine's effects with them, end what is overdue."""
+        from approvals.checks import policies_guard_something
         from approvals.decisions import expire_overdue
         from approvals.gate import ApprovalGate
         from durable import gate, sweeper
@@ -14,3 +16,4 @@ class ApprovalsConfig(AppConfig):
         autodiscover_modules("policies")
         gate.register(ApprovalGate())
         sweeper.register("approvals.expired", expire_overdue)
+        checks.register(policies_guard_something)
