@@ -34,17 +34,18 @@ if TYPE_CHECKING:
     from durable.errors import OutsideRun as OutsideRun
     from durable.errors import Retryable as Retryable
     from durable.idempotency import Call as Call
-    from durable.idempotency import Happened as Happened
-    from durable.idempotency import NotFound as NotFound
-    from durable.idempotency import StillUnknown as StillUnknown
+    from durable.reconciliation import Happened as Happened
+    from durable.reconciliation import NotFound as NotFound
+    from durable.reconciliation import StillUnknown as StillUnknown
 
 # Found when asked for: Django imports this package before its models may be.
 _HOMES = {
-    "durable.authoring": "Effect Handle Task Workflow effect gather interrupt now random run_info sleep task"
-    " uuid workflow",
+    "durable.authoring": "Effect Handle Task Workflow effect gather interrupt now random run_info"
+    " sleep task uuid workflow",
     "durable.errors": "ApprovalExpired ApprovalRejected Failure InterruptExpired InvalidValue"
     " KeyCompensated KeyReused Misplaced OutsideRun Retryable",
-    "durable.idempotency": "Call Happened NotFound StillUnknown",
+    "durable.idempotency": "Call",
+    "durable.reconciliation": "Happened NotFound StillUnknown",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

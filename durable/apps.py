@@ -9,7 +9,7 @@ class DurableConfig(AppConfig):
     verbose_name = "Durable runs"
 
     def ready(self) -> None:
-        from durable import checks, signals, tasks  # noqa: F401, PLC0415
+        from durable import checks, signals, tasks  # noqa: F401
 
         # Nobody listening is legal: the sweep finds the run.
         signals.run_ready.connect(tasks.hint, dispatch_uid="durable.hint")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from durable import idempotency, registry, steps, waits
@@ -90,7 +90,6 @@ class Workflow(Generic[P, R]):
 
 
 def workflow(
-    function: Callable[P, R] | None = None,
     *,
     version: str,
     name: str | None = None,
@@ -101,8 +100,6 @@ def workflow(
 
     `durable="flush"` makes every task of it commit synchronously.
     """
-    if function is not None:
-        raise TypeError("write @workflow(version=...): a run keeps the version it began with")
 
     def register(body: Callable[P, R]) -> Workflow[P, R]:
         definition = WorkflowDefinition(
@@ -149,7 +146,7 @@ def task(
     return register
 
 
-def effect(
+def effect(  # noqa: PLR0913 - each is one declared fact about the action
     *,
     key: str,
     name: str | None = None,
@@ -271,12 +268,16 @@ def sleep(duration: timedelta | float) -> None:
     )
 
 
+def _in_scope(work: Callable[[], Any], scope: Scope) -> Any:
+    return work()
+
+
 def gather(*branches: Callable[[], Any]) -> list[Any]:
     """Run the branches side by side and return their results in the order given.
 
     Raises what the first of them (in the order given) raised, after all have come to rest.
     """
-    handles = [_submit(lambda _, work=work: work()) for work in branches]
+    handles = [_submit(partial(_in_scope, work)) for work in branches]
     for handle in handles:
         handle._future.exception()
     return [handle.result() for handle in handles]

@@ -6,22 +6,20 @@ state. What cannot be undone is listed for a person.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
-from durable import idempotency, registry, steps
+from durable import idempotency, records, registry, steps
 from durable.canonical import JSON
 from durable.context import Context, Scope
 from durable.gate import Statement
 from durable.history import StoredEvent
+from durable.proposals import Proposal
 from durable.registry import EffectDefinition, TaskDefinition, accepted
 from durable.retry import Retry
 from durable.statuses import EventType, RecordStatus
-
-RECORDS = """
-SELECT operation_id, task_key, operation, status, sent_request, proposed_request
-FROM durable_idempotencyrecord WHERE run_id = %s
-"""
 
 
 @dataclass
@@ -38,8 +36,7 @@ def run(context: Context, scope: Scope, *, give_up: bool) -> Report:
     `give_up` leaves what is unknown as it is, listed.
     """
     report = Report()
-    records = _records(context)
-    for record in records.values():
+    for record in _records(context).values():
         if record["status"] == RecordStatus.UNKNOWN and not record["undo"]:
             if give_up:
                 report.left.append(_named(record["task_key"], record["operation"], "unknown"))
@@ -50,16 +47,16 @@ def run(context: Context, scope: Scope, *, give_up: bool) -> Report:
     return report
 
 
-def _records(context: Context) -> dict[UUID, dict[str, object]]:
-    rows = context.read(Statement(sql=RECORDS, params=(context.run.id,)))[0]
+def _records(context: Context) -> dict[UUID, dict[str, Any]]:
+    rows = context.read(Statement(sql=records.OF_RUN, params=(context.run.id,)))[0]
     return {
         row["operation_id"]: {**row, "undo": row["task_key"].startswith("undo:")} for row in rows
     }
 
 
-def _settle(context: Context, scope: Scope, record: dict[str, object]) -> None:
+def _settle(context: Context, scope: Scope, record: dict[str, Any]) -> None:
     """An action that was unknown at the cancel holds the run until it is known."""
-    path = str(record["task_key"])
+    path = record["task_key"]
     effect = next(
         (
             registry.effect(event.payload["name"])
@@ -70,23 +67,27 @@ def _settle(context: Context, scope: Scope, record: dict[str, object]) -> None:
     )
     if effect is None:
         return
-    parameters = idempotency.stored_parameters(record)
-    idempotency.Attempt(scope, effect, path, parameters).resolve(record["operation_id"])
+    proposal = Proposal(context, effect, path, records.parameters(record))
+    idempotency.Attempt(scope, proposal).resolve(record["operation_id"])
 
 
 def _successes(context: Context) -> list[StoredEvent]:
     """The calls that happened for this run, newest first, each once."""
     found: dict[str, StoredEvent] = {}
     for event in context.history.in_order:
-        if event.task_key.startswith("undo:"):
-            continue
-        if event.type == EventType.EXTERNAL_COMPLETED and not event.payload.get("reused"):
-            found[event.task_key] = event
-        elif event.type == EventType.EXTERNAL_RESOLVED and event.payload["outcome"] == "happened":
-            found[event.task_key] = event
-        elif event.type == EventType.TASK_COMPLETED and "args" in event.payload:
+        if _can_be_undone(event):
             found[event.task_key] = event
     return sorted(found.values(), key=lambda event: event.seq, reverse=True)
+
+
+def _can_be_undone(event: StoredEvent) -> bool:
+    if event.task_key.startswith("undo:"):
+        return False
+    if event.type == EventType.EXTERNAL_COMPLETED:
+        return not event.payload.get("reused")
+    if event.type == EventType.EXTERNAL_RESOLVED:
+        return bool(event.payload["outcome"] == "happened")
+    return event.type == EventType.TASK_COMPLETED and "args" in event.payload
 
 
 def _undo(context: Context, scope: Scope, event: StoredEvent, report: Report) -> None:
@@ -104,10 +105,10 @@ def _undo(context: Context, scope: Scope, event: StoredEvent, report: Report) ->
     _attempt(report, event, name, lambda: _undo_effect(context, scope, undoing, event))
 
 
-def _attempt(report: Report, event: StoredEvent, name: str, undo: object) -> None:
+def _attempt(report: Report, event: StoredEvent, name: str, undo: Callable[[], object]) -> None:
     """Run one undo; one that fails for good is left for a person and does not stop the others."""
     try:
-        undo()  # type: ignore[operator]
+        undo()
     except Exception as error:
         report.left.append(_named(event.task_key, name, str(error)))
     else:
@@ -136,7 +137,7 @@ def _undo_effect(
     if original["status"] == RecordStatus.COMPENSATED:
         return
     parameters = {
-        **idempotency.stored_parameters(original),
+        **records.parameters(original),
         "result": event.payload.get("result"),
     }
     path = f"undo:{event.task_key}"
@@ -144,7 +145,7 @@ def _undo_effect(
     if _records(context)[operation_id]["status"] == RecordStatus.COMPENSATING:
         # A person said that the undo happened: the original follows.
         context.write(
-            idempotency.moving(operation_id, [RecordStatus.COMPENSATING], RecordStatus.COMPENSATED)
+            records.moving(operation_id, [RecordStatus.COMPENSATING], RecordStatus.COMPENSATED)
         )
 
 

@@ -148,6 +148,18 @@ class Context:
         at: datetime = self.read(Statement(sql="SELECT clock_timestamp() AS at"))[0][0]["at"]
         return at
 
+    def remember(self, fact: Fact) -> None:
+        """Keep the history in memory in step with what this executor just wrote."""
+        row = {
+            "seq": self.fence.last_seq,
+            "type": fact.type.value,
+            "task_key": fact.task_key,
+            "actor": fact.actor,
+            "payload": fact.payload,
+        }
+        with self._lock:
+            self.history.add([row])
+
     # Branches --------------------------------------------------------------------------------
 
     def branch(self, scope: Scope, work: Callable[[], Any]) -> Future[Any]:

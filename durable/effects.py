@@ -6,10 +6,10 @@ from datetime import datetime
 from functools import partial
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
-from durable import canonical, gate, inbox, reasons
+from durable import canonical, gate, inbox, reasons, sql
 from durable.canonical import JSON
 from durable.errors import InvalidValue, NotUnknown, RecordNotFound, TooEarly
 from durable.models import IdempotencyRecord, Run
@@ -32,9 +32,7 @@ def _find(operation_id: UUID, tenant: str | None) -> IdempotencyRecord:
 
 def _lock_unknown(operation_id: UUID) -> tuple[datetime, datetime]:
     """Lock the record; returns when its first call can no longer land, and the time now."""
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK, (operation_id,))
-        status, settle_until, now = cursor.fetchone()
+    status, settle_until, now = sql.rows(LOCK, operation_id)[0]
     if status != RecordStatus.UNKNOWN:
         raise NotUnknown
     return settle_until, now
@@ -121,8 +119,7 @@ def _settle(record: IdempotencyRecord, status: RecordStatus, **fields: str) -> N
     if guard is not None:
         happened = status == RecordStatus.SUCCEEDED
         permit = guard.settle(record.operation_id, "succeeded" if happened else "failed")
-        with connection.cursor() as cursor:
-            cursor.execute(permit.sql, permit.params)
+        sql.rows(permit.sql, *permit.params)
     for run in Run.objects.filter(waiting_on=record.operation_id):
         transaction.on_commit(partial(inbox.poke, run.id), robust=True)
 

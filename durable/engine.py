@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 from uuid import UUID
 
 from django.db import close_old_connections
@@ -13,7 +13,7 @@ from django.db import close_old_connections
 from durable import canonical, claims, compensation, failures, gate, inbox
 from durable.canonical import JSON
 from durable.claims import Claim
-from durable.context import Context, Scope
+from durable.context import Context
 from durable.control import Abandon, Block, CancelNow, ControlFlow, Replay, Suspend
 from durable.errors import (
     BlockCode,
@@ -250,7 +250,7 @@ class Execution:
 
     def _compensate(self, context: Context) -> None:
         started = context.history.latest(EventType.COMPENSATION_STARTED)
-        turned = started.payload if started else {"reason": "cancelled", "error": None}
+        turned: JSON = started.payload if started else {"reason": "cancelled", "error": None}
         give_up = context.history.latest(EventType.GIVE_UP_REQUESTED) is not None
         report: compensation.Report | None = None
         with context.active() as scope:

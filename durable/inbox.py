@@ -8,9 +8,9 @@ from __future__ import annotations
 import logging
 from uuid import UUID
 
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, transaction
 
-from durable import canonical, gate
+from durable import canonical, gate, sql
 from durable.canonical import JSON
 from durable.models import InboxItem
 from durable.signals import run_ready
@@ -41,16 +41,15 @@ def put(
 def poke(run_id: UUID, *, cancel: bool = False) -> None:
     """Make the run due now, and tell the workers. A failure is logged: the sweep repairs it."""
     try:
-        with transaction.atomic(), connection.cursor() as cursor:
+        with transaction.atomic():
             # A stranger's lock must not hold up a page; the sweep tries again.
-            cursor.execute("SET LOCAL lock_timeout = '3s'")
-            cursor.execute("SELECT durable_poke_v1(%s)", (run_id,))
-            ready = bool(cursor.fetchone()[0])
+            sql.rows("SET LOCAL lock_timeout = '3s'")
+            ready = sql.value("SELECT durable_poke_v1(%s)", run_id)
             guard = gate.current()
             if cancel and guard is not None:
                 # Lease first, then approvals: from here on nobody can approve what will not run.
                 close = guard.close(run_id)
-                cursor.execute(close.sql, close.params)
+                sql.rows(close.sql, *close.params)
     except DatabaseError:
         logger.warning("poke of run %s failed; the sweep will find it", run_id, exc_info=True)
         return

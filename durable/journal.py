@@ -17,11 +17,10 @@ from typing import Any
 
 import psycopg
 from django.db import connection as django_connection
-from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 from psycopg.types.numeric import Int8
 
-from durable import conf
+from durable import conf, sql
 from durable.connections import Link, open_link
 from durable.errors import CancelRequestedError, DurableError, LeaseLost, NotApproved
 from durable.gate import Statement
@@ -300,14 +299,6 @@ def harden() -> None:
     Called after reading and before answering with anything that shows a live run (the output
     commit rule): what a person saw, and may act on, survives a crash of the database.
     """
-    with django_connection.cursor() as cursor:
-        cursor.execute("SELECT pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()")
-        row = cursor.fetchone()
-        if row and row[0]:
-            # A commit of its own; WAL is ordered, so it carries all that came before it.
-            cursor.execute("SELECT pg_logical_emit_message(true, 'standfast', '')")
-
-
-def is_idle(link: Link) -> bool:
-    """Whether no transaction is open on `link`; for tests."""
-    return link.info.transaction_status == TransactionStatus.IDLE
+    if sql.value("SELECT pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()"):
+        # A commit of its own; WAL is ordered, so it carries all that came before it.
+        sql.rows("SELECT pg_logical_emit_message(true, 'standfast', '')")

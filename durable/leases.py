@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class Fence:
     """The right to write to one run's log, as its executor knows it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a fence, all by name
         self,
         *,
         run_id: UUID,

@@ -10,9 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from django.db import connection, transaction
-
-from durable import canonical
+from durable import canonical, sql
 from durable.canonical import JSON
 from durable.failures import clean
 from durable.models import ConsumedMessage, OutboxMessage, uuid7
@@ -44,7 +42,7 @@ MARK = """
 UPDATE durable_outboxmessage SET status = %s, claim = NULL, last_error = %s,
     next_at = clock_timestamp() + %s,
     sent_at = CASE WHEN %s = 'sent' THEN clock_timestamp() END
-WHERE id = %s AND claim = %s
+WHERE id = %s AND claim = %s RETURNING id
 """
 
 
@@ -87,9 +85,7 @@ def once(event_id: str, *, consumer: str) -> bool:
 def relay() -> int:
     """Send what is due, once through; returns how many were sent. Safe to run anywhere, twice."""
     claim = uuid4()
-    with connection.cursor() as cursor:
-        cursor.execute(TAKE, (claim, CLAIM, BATCH))
-        taken = [row[0] for row in cursor.fetchall()]
+    taken = [row[0] for row in sql.rows(TAKE, claim, CLAIM, BATCH)]
     messages = OutboxMessage.objects.filter(id__in=taken, claim=claim).order_by("id")
     return sum(_send(message, claim) for message in messages)
 
@@ -117,10 +113,7 @@ def _put_back(message: OutboxMessage, claim: UUID, error: Exception) -> None:
     )
 
 
-@transaction.atomic
 def _mark(
     message: OutboxMessage, claim: UUID, status: MessageStatus, error: str, delay: timedelta
 ) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(MARK, (status.value, error, delay, status.value, message.id, claim))
-        return bool(cursor.rowcount)
+    return bool(sql.rows(MARK, status.value, error, delay, status.value, message.id, claim))

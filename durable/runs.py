@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 from psycopg.types.json import Jsonb
 
-from durable import canonical, conf, inbox, reasons, registry
+from durable import canonical, conf, inbox, reasons, registry, sql
 from durable.canonical import JSON
 from durable.errors import (
     InterruptClosed,
@@ -39,7 +39,7 @@ class Started:
     created: bool
 
 
-def start(
+def start(  # noqa: PLR0913 - all but three have defaults
     workflow: str,
     input: JSON,
     *,
@@ -79,29 +79,25 @@ def start(
             "workflow": workflow,
         }
     )
-    with connection.cursor() as cursor:
-        cursor.execute(
-            START,
-            (
-                run_id,
-                tenant,
-                workflow,
-                definition.version,
-                1,
-                thread_id,
-                goal,
-                text,
-                digest,
-                key,
-                generation,
-                priority,
-                Jsonb(canonical.plain(labels or {}, path="labels")),
-                run_at,
-                actor,
-                payload,
-            ),
-        )
-        created = bool(cursor.fetchone()[0])
+    created = sql.value(
+        START,
+        run_id,
+        tenant,
+        workflow,
+        definition.version,
+        1,
+        thread_id,
+        goal,
+        text,
+        digest,
+        key,
+        generation,
+        priority,
+        Jsonb(canonical.plain(labels or {}, path="labels")),
+        run_at,
+        actor,
+        payload,
+    )
     if not created:
         return Started(run=_existing(tenant, workflow, key, digest), created=False)
     if run_at is None:
@@ -188,10 +184,8 @@ def give_up(run_id: UUID, *, actor: str, reason: str, tenant: str | None = None)
 
 def _clock() -> datetime:
     """The database's clock, moving within a transaction (`now()` stands still there)."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT clock_timestamp()")
-        at: datetime = cursor.fetchone()[0]
-        return at
+    at: datetime = sql.value("SELECT clock_timestamp()")
+    return at
 
 
 @transaction.atomic

@@ -149,25 +149,25 @@ class _Attempts:
             )
         stored = failures.dump(error)
         if decision is None:
-            payload = {"error": stored, "input": self.fingerprint, "name": self.task.name}
-            self._append(EventType.TASK_FAILED, payload)
+            failed = {"error": stored, "input": self.fingerprint, "name": self.task.name}
+            self._append(EventType.TASK_FAILED, failed)
             raise failures.load(stored) from error
         due = self.context.now() + timedelta(seconds=decision.delay)
-        payload = {
+        retrying = {
             "attempt": attempt,
             "due": due.isoformat(),
             "error": stored,
             "input": self.fingerprint,
             "name": self.task.name,
         }
-        self._append(EventType.TASK_RETRYING, payload)
+        self._append(EventType.TASK_RETRYING, retrying)
         if decision.delay > MOMENT:
             self._suspend(due)
         time.sleep(decision.delay)
         self.context.check(self.scope)
         return decision.attempt
 
-    def _append(self, type: EventType, payload: dict[str, JSON]) -> None:
+    def _append(self, type: EventType, payload: JSON) -> None:
         self.context.append(fact(type, self.path, canonical.dumps(payload)), sync=True)
 
     def _wait_until(self, due: datetime) -> None:

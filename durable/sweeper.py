@@ -11,10 +11,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
 
-from django.db import connection
 from psycopg.types.json import Jsonb
 
-from durable import claims, conf, inbox, outbox
+from durable import claims, conf, inbox, outbox, sql
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ LIMIT = 500
 
 ELECT = """
 INSERT INTO durable_sweeper (id, owner, worker, expires_at, found)
-VALUES (1, %(owner)s, %(worker)s, clock_timestamp() + %(term)s, '{}')
+VALUES (1, %s, %s, clock_timestamp() + %s, '{}')
 ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, worker = excluded.worker,
     expires_at = excluded.expires_at
 WHERE durable_sweeper.owner IS NULL OR durable_sweeper.owner = excluded.owner
@@ -77,8 +76,8 @@ def sweep(owner: UUID) -> dict[str, int] | None:
     if not _elected(owner):
         return None
     found = {
-        "leases expired": _announce(EXPIRED, (LIMIT,)),
-        "runs due": _announce(DUE, (timedelta(seconds=conf.sweep_interval() / 5), LIMIT)),
+        "leases expired": _announce(EXPIRED, LIMIT),
+        "runs due": _announce(DUE, timedelta(seconds=conf.sweep_interval() / 5), LIMIT),
         "received": _poke_received(),
         "records settled": _poke_settled(),
     }
@@ -94,38 +93,29 @@ def sweep(owner: UUID) -> dict[str, int] | None:
 
 def _elected(owner: UUID) -> bool:
     term = timedelta(seconds=conf.sweep_interval() * 2)
-    with connection.cursor() as cursor:
-        cursor.execute(ELECT, {"owner": owner, "worker": claims.worker_name(), "term": term})
-        return cursor.fetchone() is not None
+    return bool(sql.rows(ELECT, owner, claims.worker_name(), term))
 
 
 def _record(owner: UUID, found: dict[str, int]) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(RECORD, (Jsonb(found), owner))
+    sql.rows(RECORD, Jsonb(found), owner)
 
 
-def _rows(sql: str, params: tuple[object, ...]) -> list[tuple[UUID, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, params)
-        return list(cursor.fetchall())
-
-
-def _announce(sql: str, params: tuple[object, ...]) -> int:
-    rows = _rows(sql, params)
+def _announce(statement: str, *params: object) -> int:
+    rows = sql.rows(statement, *params)
     for (run_id,) in rows:
         inbox.announce(run_id)
     return len(rows)
 
 
 def _poke_received() -> int:
-    rows = _rows(RECEIVED, (LIMIT,))
+    rows = sql.rows(RECEIVED, LIMIT)
     for run_id, cancel in rows:
         inbox.poke(run_id, cancel=bool(cancel))
     return len(rows)
 
 
 def _poke_settled() -> int:
-    rows = _rows(SETTLED, (LIMIT,))
+    rows = sql.rows(SETTLED, LIMIT)
     for (run_id,) in rows:
         inbox.poke(run_id)
     return len(rows)

@@ -650,7 +650,7 @@ END $$;
 """
 
 # Cached plans are made while the tables are small and would go on scanning them when they are not.
-BY_INDEX = """
+BY_INDEX = r"""
 DO $$
 DECLARE
     name regprocedure;
