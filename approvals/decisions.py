@@ -23,6 +23,7 @@ from approvals.errors import (
     ApprovalNotFound,
     ChangedMeanwhile,
     NotPermitted,
+    TokenMayNotDecide,
     TooLate,
 )
 from approvals.models import Approval, Decision, Refusal
@@ -48,6 +49,7 @@ class Vote:
     version: int
     digest: str
     surface: str
+    by_token: bool
 
 
 def decide(  # noqa: PLR0913 - what a person saw and said, each by its name
@@ -59,18 +61,20 @@ def decide(  # noqa: PLR0913 - what a person saw and said, each by its name
     version: int,
     digest: str,
     surface: str,
+    by_token: bool = False,
     tenant: str | None = None,
 ) -> Decision:
     """Record that a person approves or rejects exactly what they saw, once.
 
     `choice` is "approve" or "reject", which needs a `reason`; `version` and `digest` come from the
-    page that the person saw; `surface` is "web" or "api"; `tenant` is settings.TENANT unless
+    page that the person saw; `surface` is "web" or "api"; `by_token` says that it was sent with a
+    token of theirs, which never decides; `tenant` is settings.TENANT unless
     given. Commits by itself and refuses to run inside another transaction, because a refusal has
     to survive it. The same person repeating the same decision gets the recorded one.
 
-    Raises ApprovalNotFound, NotPermitted, InvalidChoice, InvalidReason, AlreadyDecided, TooLate,
-    Withdrawn, ChangedMeanwhile, SelfApproval, RequesterUnknown, Unreadable; each is recorded as a
-    Refusal where there is an approval to record it at.
+    Raises ApprovalNotFound, TokenMayNotDecide, NotPermitted, InvalidChoice, InvalidReason,
+    AlreadyDecided, TooLate, Withdrawn, ChangedMeanwhile, SelfApproval, RequesterUnknown,
+    Unreadable; each is recorded as a Refusal where there is an approval to record it at.
     """
     vote = Vote(
         person=person,
@@ -79,6 +83,7 @@ def decide(  # noqa: PLR0913 - what a person saw and said, each by its name
         version=version,
         digest=digest,
         surface=surface,
+        by_token=by_token,
     )
     with transaction.atomic(durable=True):
         outcome = _decide(approval_id, vote, settings.TENANT if tenant is None else tenant)
@@ -112,6 +117,8 @@ def _outcome(
 ) -> Decision | ApprovalError:
     if approval.tenant != tenant:
         return ApprovalNotFound()
+    if vote.by_token:
+        return TokenMayNotDecide()
     if voter is None or not people.may_decide(voter):
         return NotPermitted()
     malformed = rules.choice(vote.choice) or rules.reason(vote.reason, choice=vote.choice)
@@ -189,7 +196,7 @@ def _record(refused: ApprovalError, approval: Approval, vote: Vote, voter: User 
     Refusal.objects.create(
         approval=approval,
         person=voter,
-        actor=people.actor(voter or vote.person),
+        actor=people.actor(voter or vote.person, by_token=vote.by_token),
         choice=_storable(vote.choice, 100),
         reason=_storable(vote.reason, rules.LONGEST_REASON),
         code=refused.code,

@@ -57,6 +57,12 @@ class NotPermitted(ApprovalError):
     code = "NOT_PERMITTED"
 
 
+class TokenMayNotDecide(ApprovalError):
+    """A token cannot decide; a person has to, after logging in."""
+
+    code = "TOKEN_MAY_NOT_DECIDE"
+
+
 class SelfApproval(ApprovalError):
     """You asked for this action, so somebody else has to approve it."""
 

@@ -8,9 +8,9 @@ from django.contrib.auth.models import AnonymousUser, User
 RIGHT = "approvals.decide_approval"
 
 
-def actor(person: User | AnonymousUser) -> str:
-    """The name under which what a person did is recorded."""
-    return f"user:{person.get_username()}"
+def actor(person: User | AnonymousUser, *, by_token: bool = False) -> str:
+    """The name under which what a person did, or a token of theirs, is recorded."""
+    return f"{'token' if by_token else 'user'}:{person.get_username()}"
 
 
 def stored(person: User | AnonymousUser) -> User | None:
@@ -32,9 +32,10 @@ def is_known(requested_by: str) -> bool:
     """Whether it can be told who asked, so that no approver can be the requester in disguise.
 
     A person is known while somebody has that name: who was renamed or deleted since could be
-    anyone. A system has no hands to approve with. A token hides whose it is.
+    anyone. A system has no hands to approve with. A token says whose it is.
     """
     kind, _, name = requested_by.partition(":")
     if kind == "system":
         return bool(name)
-    return kind == "user" and get_user_model()._default_manager.filter(username=name).exists()
+    people = get_user_model()._default_manager
+    return kind in ("user", "token") and people.filter(username=name).exists()

@@ -148,7 +148,8 @@ def _view(person: User, tenant: str, view: View) -> QuerySet[Approval]:
     actionable = approvals.filter(status=ApprovalStatus.PENDING, decide_by__gt=ClockTimestamp())
     if not people.may_decide(person):
         return actionable.none() if view == "needs_me" else actionable
-    own = Q(requested_by=people.actor(person)) & ~Q(policy_snapshot__no_self_approval=False)
+    names = [people.actor(person, by_token=by_token) for by_token in (False, True)]
+    own = Q(requested_by__in=names) & ~Q(policy_snapshot__no_self_approval=False)
     return actionable.filter(~own if view == "needs_me" else own)
 
 

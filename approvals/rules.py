@@ -69,6 +69,16 @@ def seen(approval: Approval, *, version: int, digest: str) -> ChangedMeanwhile |
     return None if same else ChangedMeanwhile()
 
 
+def same_person(one: str, other: str) -> bool:
+    """Whether two recorded names are one person's: a token acts for the one it belongs to."""
+    return _owner(one) == _owner(other)
+
+
+def _owner(actor: str) -> str:
+    kind, colon, name = actor.partition(":")
+    return f"user:{name}" if colon and kind == "token" else actor
+
+
 def approvable(
     approval: Approval, *, actor: str, requester_known: bool
 ) -> SelfApproval | RequesterUnknown | Unreadable | None:
@@ -77,7 +87,7 @@ def approvable(
         terms = policies.read(approval.policy_snapshot)
     except InvalidPolicy:
         return Unreadable()
-    if terms.no_self_approval and approval.requested_by == actor:
+    if terms.no_self_approval and same_person(approval.requested_by, actor):
         return SelfApproval()
     if terms.no_self_approval and not requester_known:
         return RequesterUnknown()
