@@ -4,10 +4,13 @@ The same file serves production, `manage.py up` and the tests; what differs betw
 variable named here. Production needs SECRET_KEY, DATABASE_URL, BROKER_URL and ALLOWED_HOSTS.
 """
 
+from datetime import timedelta
 from pathlib import Path
 
 import environ
 from csp.constants import NONE, SELF
+
+from durable.statuses import InterruptStatus, RunStatus
 
 env = environ.Env()
 
@@ -161,14 +164,37 @@ CELERY_DB_REUSE_MAX = 1_000_000_000
 REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "knox.auth.TokenAuthentication",
+        "config.authentication.TokenAuthentication",
         "rest_framework.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["durable.parsers.StrictJSONParser"],
+    "EXCEPTION_HANDLER": "config.problems.handler",
+    # OPTIONS would describe views in a second way; `?format=` is a parameter like any unknown one.
+    "DEFAULT_METADATA_CLASS": None,
+    "URL_FORMAT_OVERRIDE": None,
+    # Guesses of passwords, per web process.
+    "DEFAULT_THROTTLE_RATES": {"login": env("LOGIN_RATE", default="20/min")},
+    # How many proxies of ours add to X-Forwarded-For; what a client writes there is not believed.
+    "NUM_PROXIES": env.int("NUM_PROXIES", default=0),
 }
-SPECTACULAR_SETTINGS = {"TITLE": "Standfast", "VERSION": "1"}
+REST_KNOX = {"TOKEN_TTL": timedelta(hours=env.float("TOKEN_HOURS", default=10.0))}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Standfast",
+    "DESCRIPTION": "Runs that survive crashes, and what they ask people.",
+    "VERSION": "1",
+    "SCHEMA_PATH_PREFIX": "/api/v1/",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "ENUM_NAME_OVERRIDES": {
+        "RunStatus": [status.value for status in RunStatus],
+        "InterruptStatus": [status.value for status in InterruptStatus],
+    },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "config.problems.describe",
+    ],
+}
 
 # Security -----------------------------------------------------------------------------------
 

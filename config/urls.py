@@ -1,7 +1,7 @@
 """The one map of addresses."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
 from config import health
 
@@ -9,4 +9,5 @@ urlpatterns = [
     path("healthz", health.healthz),
     path("readyz", health.readyz),
     path("admin/", admin.site.urls),
+    path("api/v1/", include("config.api")),
 ]

@@ -8,87 +8,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import IO, Any, ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from django.http import QueryDict
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.exceptions import APIException, UnsupportedMediaType
-from rest_framework.parsers import BaseParser
+from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from durable import canonical, journal
+from durable import journal
 from durable.canonical import JSON
-from durable.errors import InvalidValue
+from durable.faults import MOST_FAULTS, Fault, InvalidRequest
 
-# A value of the largest size that is stored, whose characters are all written as escapes.
-MAX_BODY_BYTES = 6 * canonical.MAX_BYTES + 16_384
-# The body is an object around the value.
-MAX_BODY_DEPTH = canonical.MAX_DEPTH + 1
 MAX_TEXT = 500
-MOST_FAULTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """What is wrong with a request: where, and why."""
-
-    path: str
-    reason: str
-
-
-class InvalidRequest(APIException):
-    """The request cannot be understood as it is."""
-
-    status_code = 400
-    default_code = "INVALID_REQUEST"
-    default_detail = "The request cannot be understood as it is; nothing was changed."
-
-    def __init__(self, faults: Iterable[Fault]) -> None:
-        super().__init__()
-        self.faults = list(faults)[:MOST_FAULTS]
-
-
-class BodyTooLarge(APIException):
-    """The body is larger than what is read."""
-
-    status_code = 413
-    default_code = "TOO_LARGE"
-    default_detail = f"The body is larger than {MAX_BODY_BYTES} bytes."
 
 
 # The body ------------------------------------------------------------------------------------
-
-
-class StrictJSONParser(BaseParser):
-    """I-JSON, and no more of it than can be stored."""
-
-    media_type = "application/json"
-
-    def parse(
-        self,
-        stream: IO[Any],
-        media_type: str | None = None,
-        parser_context: Mapping[str, Any] | None = None,
-    ) -> JSON:
-        """Return the parsed body. Raises InvalidRequest, BodyTooLarge."""
-        body: bytes = stream.read(MAX_BODY_BYTES + 1)
-        if len(body) > MAX_BODY_BYTES:
-            raise BodyTooLarge
-        try:
-            return canonical.loads(body.decode(), path="body", max_depth=MAX_BODY_DEPTH)
-        except UnicodeDecodeError as error:
-            raise InvalidRequest([Fault("", "is not UTF-8")]) from error
-        except InvalidValue as error:
-            # A field is named as its sender knows it: "input.amount".
-            path = error.path.removeprefix("body").removeprefix(".")
-            raise InvalidRequest([Fault(path, error.reason)]) from error
 
 
 class Fields(serializers.Serializer[Any]):

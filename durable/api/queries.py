@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from uuid import UUID
 
-from django.db.models import F, IntegerField, Model, Q, QuerySet
-from django.db.models.functions import Length
+from django.db.models import F, Func, IntegerField, Model, Q, QuerySet
 
 from durable.errors import InterruptNotFound, RecordNotFound, RunNotFound
 from durable.models import Event, IdempotencyRecord, Interrupt, Run
@@ -78,11 +77,8 @@ def events(run_id: UUID, *, tenant: str, after: int, size: int) -> Page[Event]:
     if not Run.objects.filter(id=run_id, tenant=tenant).exists():
         raise RunNotFound
     log = Event.objects.filter(run_id=run_id, seq__gt=after).order_by("seq")
-    ahead = list(
-        log.annotate(length=Length(F("payload"), output_field=IntegerField())).values_list(
-            "seq", "length"
-        )[: size + 1]
-    )
+    length = Func(F("payload"), function="octet_length", output_field=IntegerField())
+    ahead = list(log.annotate(length=length).values_list("seq", "length")[: size + 1])
     last = _last_that_fits(ahead[:size])
     rows = list(log.filter(seq__lte=last)) if last else []
     return Page(rows=rows, next=last if ahead and ahead[-1][0] != last else None)
