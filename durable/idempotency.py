@@ -35,7 +35,7 @@ from durable.journal import KeyTaken, RowChanged
 from durable.proposals import Proposal
 from durable.records import Record
 from durable.registry import EffectDefinition, accepted
-from durable.statuses import EventType, RecordStatus, WaitingFor
+from durable.statuses import EventType, Phase, RecordStatus, WaitingFor
 from durable.steps import MOMENT
 
 # How often a start is tried again when what it relied on changed meanwhile.
@@ -97,6 +97,8 @@ class Attempt:
         self.effect = proposal.effect
         self.undoes = undoes
         self.guarded = False
+        self.before: tuple[Statement, ...] = ()  # what must commit together with the next start
+        self.sent_again = False  # an earlier call may still land
 
     # The loop ------------------------------------------------------------------------------
 
@@ -186,9 +188,10 @@ class Attempt:
             [RecordStatus.SUCCEEDED, RecordStatus.COMPENSATING], RecordStatus.COMPENSATING
         )
         proposal = self.proposal
-        if permit or undoing:
+        if permit or undoing or self.before:
             starting = proposal.starting(approval_version)
-            self.context.write(proposal.opening(), *permit, *undoing, starting)
+            self.context.write(*self.before, proposal.opening(), *permit, *undoing, starting)
+            self.sent_again, self.before = bool(self.before), ()
         else:
             self.context.call(records.BEGIN, proposal.beginning(), events=1)
 
@@ -350,6 +353,8 @@ class Attempt:
 
     def _failed(self, error: Exception, *, final: bool) -> Answer | None:
         """The service said that it did not happen."""
+        if self.sent_again:
+            return self._unclear(error)  # this call did not; the one before it still may
         answer = Answer(error=failures.dump(error))
         before = [e for e in self._events() if e.type == EventType.EXTERNAL_FAILED]
         decision = None
@@ -437,14 +442,23 @@ class Attempt:
             self._resolve(record)
 
     def _resolve(self, record: Record) -> Answer | None:
+        guard = gate.current()
+        free = guard is None or guard.lookup(self.proposal.action()) is None
+        forward = self.context.fence.phase == Phase.FORWARD
         self.guarded = True  # the policy may have gone; its permit has not
-        return reconciliation.resolve(
+        said = reconciliation.resolve(
             self.scope,
             self.proposal,
             record,
             call=Call(self.proposal),
+            # Once: two calls may be on their way then, and only their settling tells them apart.
+            early=record["deduplicates"] and record["attempt"] == 1 and free and forward,
             follow=self._following,
         )
+        if isinstance(said, reconciliation.SendAgain):
+            self.before = (said.before,)
+            return None
+        return said
 
     # Leaving -----------------------------------------------------------------------------------
 

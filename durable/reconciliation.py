@@ -57,16 +57,28 @@ class Said:
     resource: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SendAgain:
+    """Not found, yet the first call may still land, at a service that does a key only once.
+
+    `before` belongs into the transaction that sends it again: on its own it would say that the
+    action failed, and a cancel in between would believe it.
+    """
+
+    before: Statement
+
+
 Follow = Callable[[RecordStatus], tuple[Statement, ...]]
 
 
 def resolve(
-    scope: Scope, proposal: Proposal, record: Record, *, call: Any, follow: Follow
-) -> Answer | None:
+    scope: Scope, proposal: Proposal, record: Record, *, call: Any, early: bool, follow: Follow
+) -> Answer | SendAgain | None:
     """Return the answer of an unknown action; None when it did not happen and may start again.
 
-    Parks until the next question, or blocks for a person. `follow` gives what moves with the
-    record in the same transaction; `call` is handed to the effect's reconcile.
+    Parks until the next question, or blocks for a person. `early` allows SendAgain; `follow`
+    gives what moves with the record in the same transaction; `call` is handed to the effect's
+    reconcile.
     """
     context = scope.context
     events = context.history.of(proposal.path)
@@ -80,6 +92,9 @@ def resolve(
         _ask_person(proposal, "The service cannot be asked whether it happened.")
     said = ask(proposal, call)
     until_next = _next_question(record, said, len(asked))
+    if said.outcome == "not_found" and until_next is not None and early:
+        payload = proposal.payload(outcome=said.outcome)
+        return SendAgain(proposal.reconciling(said.outcome, said.answer, None, payload))
     verdict = _store(proposal, said, until_next, follow)
     if verdict == RecordStatus.SUCCEEDED:
         return said.answer
@@ -119,8 +134,7 @@ def _next_question(record: Record, said: Said, asked: int) -> datetime | None:
     if said.outcome == "happened":
         return None
     if said.outcome == "not_found":
-        # Before that the first call may yet land, unless the service itself does a key once.
-        return settled if settled > now and not record["deduplicates"] else None
+        return settled if settled > now else None  # before that the first call may yet land
     return now + timedelta(seconds=min(PAUSE * 2 ** min(asked, 20), LONGEST_PAUSE))
 
 

@@ -132,6 +132,7 @@ def find_refund(call: Call) -> Happened | type[NotFound]:
     title="Charge {amount} {currency} to customer {customer_id}",
     timeout=10,
     settle=20,
+    deduplicates=True,
     reconcile=find_charge,
     undo="remedy",
     compensate=refund,
@@ -179,6 +180,7 @@ def find_cancellation(call: Call) -> Happened | type[NotFound]:
     title="Ship order {order_id}",
     timeout=10,
     settle=20,
+    deduplicates=True,
     reconcile=find_shipment,
     undo="reversible",
     compensate=call_back,
@@ -208,6 +210,7 @@ def find_message(call: Call) -> Happened | type[NotFound]:
     title="Tell customer {customer_id} that order {order_id} is on its way",
     timeout=10,
     settle=20,
+    deduplicates=True,
     reconcile=find_message,
     undo="manual",  # nobody can unread a message
 )
