@@ -15,6 +15,7 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection, transaction
+from django.db.models.functions import Now
 
 from approvals import clock, people, policies, rules
 from approvals.errors import (
@@ -219,9 +220,9 @@ def expire_overdue() -> int:
 
     Cosmetic: nobody can decide or use an overdue approval, swept or not. It tells the waiting run.
     """
-    overdue = Approval.objects.filter(
-        status=ApprovalStatus.PENDING, decide_by__lte=clock.ClockTimestamp()
-    ).order_by("decide_by")
+    overdue = Approval.objects.filter(status=ApprovalStatus.PENDING, decide_by__lte=Now()).order_by(
+        "decide_by"
+    )
     return sum(_sweep(id_) for id_ in list(overdue.values_list("id", flat=True)[:SWEEP_LIMIT]))
 
 

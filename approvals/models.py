@@ -53,6 +53,12 @@ class Approval(models.Model):
                 name="approval_pending",
                 condition=Q(status=ApprovalStatus.PENDING),
             ),
+            # What a person asked for and others have to decide.
+            models.Index(
+                fields=["tenant", "requested_by", "decide_by"],
+                name="approval_asked_by",
+                condition=Q(status=ApprovalStatus.PENDING),
+            ),
             models.Index(fields=["tenant", "-requested_at", "-id"], name="approval_newest"),
             # The sweep: whose time to decide is over, in every tenant.
             models.Index(

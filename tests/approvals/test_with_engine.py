@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -29,7 +30,7 @@ FAILURES: list[Exception] = []
     timeout=1,
     retry=durable.Retry(initial=0),
 )
-def wire(call, order_id, customer_id, amount, currency):
+def wire(call: Any, order_id: str, customer_id: str, amount: str, currency: str) -> Any:
     if FAILURES:
         raise FAILURES.pop()
     SENT.append(amount)
@@ -37,7 +38,7 @@ def wire(call, order_id, customer_id, amount, currency):
 
 
 @durable.workflow(name="wiring", version="1")
-def wiring(order):
+def wiring(order: Any) -> Any:
     try:
         return wire(order["id"], "acme-gmbh", order["amount"], "USD")
     except (durable.ApprovalRejected, durable.ApprovalExpired) as refused:
