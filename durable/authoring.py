@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast
 from durable import idempotency, registry, steps, waits
 from durable.canonical import JSON
 from durable.context import Scope, current
+from durable.control import Suspend
 from durable.errors import Misplaced
 from durable.registry import EffectDefinition, TaskDefinition, Undo, WorkflowDefinition
 from durable.retry import Retry
@@ -30,8 +31,13 @@ class Handle(Generic[R]):
 
     def result(self) -> R:
         """Wait for the branch; nothing is slept away while it waits for a person or a time."""
-        value = self._future.result()
-        current()  # what happened meanwhile may have closed this branch too
+        scope = current()
+        try:
+            value = self._future.result()
+        except Suspend as control:
+            scope.closed = control  # whoever waits for a parked branch is parked too
+            raise
+        scope.context.check(scope)
         return cast(R, value)
 
 

@@ -22,6 +22,8 @@ JSON = Any  # str, int, float, bool, None, list of JSON, dict of str to JSON
 MAX_DEPTH = 64
 MAX_BYTES = 1024 * 1024
 MAX_SAFE_INTEGER = 2**53 - 1
+# From here on RFC 8785 writes a float with an exponent, below it as digits alone.
+FIRST_EXPONENT = 1e21
 
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
@@ -40,6 +42,9 @@ def _check_number(value: float, path: str) -> None:
             raise InvalidValue("integer is beyond 2^53, send it as text", path=path)
     elif not math.isfinite(value):
         raise InvalidValue("NaN and infinity are not JSON", path=path)
+    elif MAX_SAFE_INTEGER < abs(value) < FIRST_EXPONENT:
+        # It would be written as an integer beyond 2^53, which nobody could read back.
+        raise InvalidValue("number is beyond 2^53, send it as text", path=path)
 
 
 def _plain(value: object, path: str, depth: int, limit: int) -> JSON:

@@ -30,7 +30,7 @@ CHECKPOINT = """
 SELECT seq, state, super_step FROM durable_checkpoint WHERE run_id = %s ORDER BY seq DESC LIMIT 1
 """
 EVENTS = """
-SELECT seq, type, task_key, actor, payload FROM durable_event
+SELECT seq, type, task_key, actor, at, payload FROM durable_event
 WHERE run_id = %s AND seq > %s ORDER BY seq
 """
 

@@ -36,14 +36,20 @@ def run(context: Context, scope: Scope, *, give_up: bool) -> Report:
     `give_up` leaves what is unknown as it is, listed.
     """
     report = Report()
-    for record in _records(context).values():
+    found = _records(context)
+    records_of_undo = {r["task_key"]: r["status"] for r in found.values() if r["undo"]}
+    for record in found.values():
         if record["status"] == RecordStatus.UNKNOWN and not record["undo"]:
             if give_up:
                 report.left.append(_named(record["task_key"], record["operation"], "unknown"))
             else:
                 _settle(context, scope, record)
     for event in _successes(context):
-        _undo(context, scope, event, report)
+        undoing = records_of_undo.get(f"undo:{event.task_key}")
+        if give_up and undoing == RecordStatus.UNKNOWN:
+            report.left.append(_named(event.task_key, _name_of(context, event), "undo unknown"))
+        else:
+            _undo(context, scope, event, report)
     return report
 
 

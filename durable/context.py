@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from django.db import connection, connections
@@ -155,6 +155,7 @@ class Context:
             "type": fact.type.value,
             "task_key": fact.task_key,
             "actor": fact.actor,
+            "at": datetime.now(UTC),  # this claim only; the database's time is in the log
             "payload": fact.payload,
         }
         with self._lock:

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +31,7 @@ class StoredEvent:
     type: EventType
     task_key: str
     actor: str
+    at: datetime
     text: str
 
     @cached_property
@@ -54,6 +56,7 @@ class History:
                 type=EventType(row["type"]),
                 task_key=row["task_key"],
                 actor=row["actor"],
+                at=row["at"],
                 text=row["payload"],
             )
             if event.task_key:

@@ -357,20 +357,21 @@ class Attempt:
             return self._unclear(error)  # this call did not; the one before it still may
         answer = Answer(error=failures.dump(error))
         before = [e for e in self._events() if e.type == EventType.EXTERNAL_FAILED]
+        now = self.context.now()
         decision = None
         if not final:
             decision = retry.decide(
                 self.effect.retry,
                 error,
                 attempt=len(before) + 1,
-                elapsed=0.0,
+                elapsed=(now - before[0].at).total_seconds() if before else 0.0,
                 random=random.random,
             )
         if decision is None:
             payload = self.proposal.payload(error=answer.error, final=True)
             self._settle(RecordStatus.FAILED, answer, EventType.EXTERNAL_FAILED, payload)
             return answer
-        due = self.context.now() + timedelta(seconds=decision.delay)
+        due = now + timedelta(seconds=decision.delay)
         payload = self.proposal.payload(error=answer.error, final=False, due=due.isoformat())
         self._settle(RecordStatus.FAILED, answer, EventType.EXTERNAL_FAILED, payload)
         if decision.delay > MOMENT:

@@ -69,7 +69,10 @@ class _Attempts:
 
     def make(self, events: list[StoredEvent]) -> JSON:
         """Try until it succeeds, fails for good, or has to wait longer than a moment."""
-        attempt = 1 + sum(event.type == EventType.TASK_RETRYING for event in events)
+        failed = [event for event in events if event.type == EventType.TASK_RETRYING]
+        attempt = len(failed) + 1
+        # Waits between claims count too: the budget runs from the first failure.
+        spent = (self.context.now() - failed[0].at).total_seconds() if failed else 0.0
         if events and events[-1].type == EventType.TASK_RETRYING:
             self._wait_until(datetime.fromisoformat(events[-1].payload["due"]))
         started = time.monotonic()
@@ -79,7 +82,7 @@ class _Attempts:
             except (ControlFlow, KeyboardInterrupt, SystemExit):
                 raise
             except Exception as error:
-                attempt = self._after(error, attempt, time.monotonic() - started)
+                attempt = self._after(error, attempt, spent + time.monotonic() - started)
 
     def _try_once(self) -> JSON:
         if self.task.atomic:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -28,6 +29,19 @@ def sweep() -> None:
     sweeper.sweep(uuid4())
 
 
+# Seconds without hints after one could not be sent: a dead broker must not cost every caller its
+# time-out, and the sweep finds the runs anyway.
+SILENCE = 2.0
+_silent_until = 0.0
+
+
 def hint(sender: Any, run_id: UUID, **kwargs: Any) -> None:
     """Tell a worker that a run has something to do. May be lost, late or repeated."""
-    advance.delay(str(run_id))
+    global _silent_until
+    if time.monotonic() < _silent_until:
+        return
+    try:
+        advance.delay(str(run_id))
+    except Exception:
+        _silent_until = time.monotonic() + SILENCE
+        raise

@@ -173,5 +173,6 @@ def error_text(event: EventRow | None) -> str:
     if isinstance(error, dict):
         kind = str(error.get("kind", "")).rpartition(".")[2]
         return ": ".join(part for part in (kind, str(error.get("message", ""))) if part)
-    said = [event.text(name) for name in ("code", "reason", "error")]
-    return ": ".join(part for part in said if part)
+    if event.type == EventType.RUN_BLOCKED:
+        return ": ".join(part for part in (event.text("code"), event.text("reason")) if part)
+    return event.text("error")
