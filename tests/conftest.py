@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     state = config.stash[STATE] = Path(tempfile.mkdtemp(prefix="standfast-tests-"))
     started = config.stash[STARTED] = []
     environment = {
-        "DJANGO_SETTINGS_MODULE": "config.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.settings",
         "SECRET_KEY": secrets.token_hex(40),
         "STANDFAST_STATE": str(state / "state"),
         "INSECURE_HTTP": "1",
@@ -58,16 +58,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _let_the_flush_pass_the_triggers() -> None:
-    """Only the flush after a test may empty append-only tables."""
+    """Only the flush after a test may empty append-only tables.
+
+    Deleting a few rows is ten times faster than truncating forty tables; a replica does it in any
+    order.
+    """
     from django.db.backends.postgresql.operations import DatabaseOperations
 
-    plain = DatabaseOperations.sql_flush
+    def sql_flush(self, style, tables, **options):
+        emptied = [f"DELETE FROM {self.quote_name(table)}" for table in tables]  # noqa: S608
+        return ["SET LOCAL session_replication_role = replica", *emptied]
 
-    def sql_flush(self, *args, **options):
-        statements = plain(self, *args, **options)
-        return ["SET LOCAL session_replication_role = replica", *statements] if statements else []
-
-    DatabaseOperations.sql_flush = sql_flush
+    DatabaseOperations.sql_flush = sql_flush  # type: ignore[method-assign]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

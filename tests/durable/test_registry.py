@@ -1,0 +1,108 @@
+"""What installed apps declare, checked where it is declared."""
+
+import pytest
+
+from durable import registry
+from durable.authoring import effect, task, workflow
+from durable.errors import WorkflowUnknown
+from durable.registry import EffectDefinition, TaskDefinition, WorkflowDefinition
+from durable.retry import Retry
+
+
+def declared(function, **fields):
+    given = {"name": "sample", "operation": "sample", "key": "{order}:sample"}
+    return EffectDefinition(function=function, **{**given, **fields})
+
+
+def sample(call, order, amount="1", *, note=""):
+    return order, amount, note
+
+
+def test_arguments_are_bound_by_name_with_their_defaults():
+    definition = declared(sample)
+    full = {"order": "A", "amount": "1", "note": ""}
+    assert definition.bind(("A",), {}) == full
+    assert definition.bind((), {"order": "A", "note": "n"}) == {**full, "note": "n"}
+    with pytest.raises(TypeError, match="missing"):
+        definition.bind((), {})
+    with pytest.raises(TypeError, match="unexpected"):
+        definition.bind(("A",), {"surprise": 1})
+
+
+@pytest.mark.parametrize(
+    "function", [lambda call, *args: 0, lambda call, **rest: 0, lambda call, order, /: 0]
+)
+def test_arguments_without_a_name_of_their_own_are_refused(function):
+    with pytest.raises(TypeError, match="no name of its own"):
+        declared(function).check()
+
+
+def test_a_template_that_names_no_parameter_is_refused():
+    with pytest.raises(ValueError, match="'ordre'"):
+        declared(sample, key="{ordre}:sample").check_templates()
+
+
+def test_a_template_cannot_reach_into_a_value():
+    definition = declared(sample, key="{order.__class__}")
+    with pytest.raises(ValueError, match=r"order\.__class__"):
+        definition.check_templates()
+    assert declared(sample).text("{order}:{amount}", {"order": "A", "amount": 5}) == "A:5"
+
+
+def test_an_undo_is_an_effect_of_its_own_with_the_same_key():
+    undoing = declared(sample, compensate=lambda call, order: None, title="Do it").undoing
+    assert (undoing.name, undoing.operation) == ("sample:undo", "sample:undo")
+    assert (undoing.key, undoing.compensates) == ("{order}:sample", "sample")
+    assert undoing.title == "Undo: Do it"
+    assert declared(sample).undoing is None
+
+
+def test_an_undo_or_look_up_need_not_take_every_argument():
+    parameters = {"order": "A", "amount": "1", "result": 5}
+    assert registry.accepted(lambda call, result: 0, parameters) == {"result": 5}
+    assert registry.accepted(lambda call, **rest: 0, parameters) == parameters
+
+
+def test_two_apps_cannot_declare_one_name():
+    """Shared idempotency keys would merge two different actions."""
+
+    def elsewhere(order):
+        return order
+
+    elsewhere.__module__ = "another.app"
+    task(name="registry-clash")(lambda order: order)
+    with pytest.raises(ValueError, match=r"another\.app"):
+        registry.add_task(TaskDefinition(name="registry-clash", function=elsewhere, retry=Retry()))
+    workflow(name="registry-clash", version="1")(lambda order: order)
+    with pytest.raises(ValueError, match="two modules"):
+        registry.add_workflow(
+            WorkflowDefinition(name="registry-clash", version="1", function=elsewhere)
+        )
+
+
+def test_a_new_run_gets_the_version_declared_last_and_old_ones_stay():
+    for version in ("1", "2"):
+        workflow(name="registry-versions", version=version)(lambda order: order)
+    assert registry.workflow("registry-versions").version == "2"
+    assert registry.workflow("registry-versions", "1").key == "registry-versions@1"
+    assert {"registry-versions@1", "registry-versions@2"} <= {
+        definition.key for definition in registry.workflows()
+    }
+
+
+@pytest.mark.parametrize(("name", "version"), [("nowhere", None), ("registry-versions", "9")])
+def test_a_workflow_that_nobody_registers_is_said_by_name(name, version):
+    with pytest.raises(WorkflowUnknown, match=name):
+        registry.workflow(name, version)
+
+
+def test_an_effect_is_found_by_its_name_and_its_undo_by_a_suffix():
+    effect(name="registry-pay", key="{order}:p", compensate=lambda call, order: 0)(
+        lambda call, order: 0
+    )
+    found, undoing = registry.effect("registry-pay"), registry.effect("registry-pay:undo")
+    assert found is not None
+    assert undoing is not None
+    assert undoing.compensates == found.name
+    assert registry.effect("registry-nothing") is None
+    assert registry.effect("registry-nothing:undo") is None
