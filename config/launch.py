@@ -5,6 +5,7 @@ import functools
 import os
 import socket
 from dataclasses import dataclass, field
+from typing import TextIO
 
 from config import servers
 from config.state import State, private_file
@@ -15,6 +16,8 @@ class Launch:
     """What this start runs; a server is None when the environment names another one."""
 
     state: State
+    # Open as long as this process holds the folder.
+    lock: TextIO
     web_port: int
     sandbox_port: int
     supervisor_port: int
@@ -36,13 +39,14 @@ def begin() -> Launch:
     This comes before Django's settings, which read that environment.
     """
     state = State.here()
-    state.lock()
+    lock = state.lock()
     notes: list[str] = []
     launch = Launch(
         state=state,
-        web_port=_port(8000, "the web pages", notes),
-        sandbox_port=_port(8090, "the sandbox of outside services", notes),
-        supervisor_port=_port(9010, "the supervisor", notes),
+        lock=lock,
+        web_port=free_port_from(8000, "the web pages", notes),
+        sandbox_port=free_port_from(8090, "the sandbox of outside services", notes),
+        supervisor_port=free_port_from(9010, "the supervisor", notes),
         postgres=None if "DATABASE_URL" in os.environ else _postgres(state, notes),
         valkey=None if "BROKER_URL" in os.environ else _valkey(state, notes),
         notes=notes,
@@ -54,7 +58,7 @@ def begin() -> Launch:
 def _postgres(state: State, notes: list[str]) -> servers.Postgres:
     return servers.Postgres(
         data=state.folder / "postgres",
-        port=_port(5433, "PostgreSQL", notes),
+        port=free_port_from(5433, "PostgreSQL", notes),
         password=state.secret("postgres"),
         log=state.log("postgres"),
     )
@@ -63,7 +67,7 @@ def _postgres(state: State, notes: list[str]) -> servers.Postgres:
 def _valkey(state: State, notes: list[str]) -> servers.Valkey:
     return servers.Valkey(
         folder=state.folder / "valkey",
-        port=_port(6380, "the broker", notes),
+        port=free_port_from(6380, "the broker", notes),
         password=state.secret("valkey"),
         log=state.log("valkey"),
     )
@@ -86,7 +90,7 @@ def _environment(launch: Launch) -> dict[str, str]:
     return environment
 
 
-def _port(wanted: int, purpose: str, notes: list[str]) -> int:
+def free_port_from(wanted: int, purpose: str, notes: list[str]) -> int:
     """Return the wanted port, or the next free one and a note that says so."""
     port = next(port for port in range(wanted, wanted + 1000) if _is_free(port))
     if port != wanted:

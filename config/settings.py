@@ -42,9 +42,12 @@ DURABLE = {
     "LEASE_MARGIN": env.float("DURABLE_LEASE_MARGIN", default=_lease_ttl / 5),
     # Seconds between two looks for work whose wake-up was lost.
     "SWEEP_INTERVAL": env.float("DURABLE_SWEEP_INTERVAL", default=5.0),
-    # Largest input, result or event payload in bytes of canonical JSON, and its deepest nesting.
-    "MAX_VALUE_BYTES": env.int("DURABLE_MAX_VALUE_BYTES", default=1024 * 1024),
-    "MAX_DEPTH": env.int("DURABLE_MAX_DEPTH", default=64),
+    # Claims in a row without progress after which a run waits for an operator.
+    "MAX_ATTEMPTS": env.int("DURABLE_MAX_ATTEMPTS", default=5),
+    # How often "still unknown" is asked again before a person is asked.
+    "RECONCILE_ATTEMPTS": env.int("DURABLE_RECONCILE_ATTEMPTS", default=5),
+    # Off: every cheap step waits for the disk, too.
+    "RELAXED_COMMITS": env.bool("DURABLE_RELAXED_COMMITS", default=True),
     # Off behind a transaction-pooling PgBouncer older than 1.21.
     "PREPARED_STATEMENTS": env.bool("DURABLE_PREPARED_STATEMENTS", default=True),
 }

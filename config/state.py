@@ -29,7 +29,6 @@ class State:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._lock: TextIO | None = None
 
     @classmethod
     def here(cls) -> Self:
@@ -62,23 +61,25 @@ class State:
         """Return the marker of a thing that is done once for this data."""
         return self.folder / f"{name}.done"
 
-    def lock(self) -> None:
-        """Take this folder for this process until it ends; AlreadyRunning if another has it."""
+    def lock(self) -> TextIO:
+        """Take this folder for as long as the returned file is open, or raise AlreadyRunning."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self.folder / "log").mkdir(exist_ok=True)
         lock = (self.folder / "lock").open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.seek(0)
+            with lock:
+                lock.seek(0)
+                holder = lock.read().strip()
             raise AlreadyRunning(
-                f"Standfast already runs in this folder (process {lock.read().strip()}); "
+                f"Standfast already runs in this folder (process {holder}); "
                 f"its address and logins are in {self.logins}."
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
         lock.flush()
-        self._lock = lock
+        return lock
 
 
 def load() -> None:
