@@ -656,7 +656,7 @@ DECLARE
     name regprocedure;
 BEGIN
     FOR name IN SELECT oid::regprocedure FROM pg_proc
-        WHERE proname LIKE 'durable%\_v1' AND prolang = (SELECT oid FROM pg_language
+        WHERE proname LIKE 'durable%\\_v1' AND prolang = (SELECT oid FROM pg_language
             WHERE lanname = 'plpgsql') AND prorettype <> 'trigger'::regtype
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off', name);
