@@ -26,6 +26,15 @@ def alone(transactional_db: None) -> Iterator[None]:
     let_go()
 
 
+@pytest.fixture
+def checked(alone: None) -> Iterator[None]:
+    """Like `alone`; afterwards everything that must hold after any scenario is recomputed."""
+    from tests.after import after_checks
+
+    yield
+    after_checks()
+
+
 MOVED = """
 CREATE SCHEMA moved;
 CREATE TABLE moved.clock AS SELECT interval '0' AS ahead;

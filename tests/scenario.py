@@ -212,17 +212,17 @@ class Service:
     """An outside service with a ledger. `then` says how the next calls go; after that all is well.
 
     ok, busy (did not happen, try again), refused (did not happen), lost (no answer, did not
-    happen), silent (no answer, did happen).
+    happen), silent (no answer, did happen); or an exception to raise instead of doing anything.
     """
 
     def __init__(self) -> None:
         self.calls: list[str] = []  # every key received
         self.done: list[tuple[str, Any]] = []  # what took effect
         self.asked: list[str] = []  # look-ups
-        self.moods: deque[str] = deque()
+        self.moods: deque[str | BaseException] = deque()
         self.lookup_moods: deque[str] = deque()
 
-    def then(self, *moods: str) -> None:
+    def then(self, *moods: str | BaseException) -> None:
         self.moods.extend(moods)
 
     def lookup_then(self, *moods: str) -> None:
@@ -232,6 +232,8 @@ class Service:
     def do(self, key: str, what: Any) -> dict[str, Any]:
         self.calls.append(key)
         mood = self.moods.popleft() if self.moods else "ok"
+        if isinstance(mood, BaseException):
+            raise mood
         if mood == "busy":
             raise Retryable("busy", retry_after=60)
         if mood == "refused":
