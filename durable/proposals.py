@@ -83,7 +83,10 @@ class Proposal:
     def requested(self) -> str:
         effect = self.effect
         return self.payload(
-            operation=effect.operation, key=self.key, hash=self.hash, timeout=effect.timeout
+            operation=effect.operation,
+            key=self.key,
+            hash=self.hash,
+            timeout_ms=round(effect.timeout * 1000),
         )
 
     def answered(self, answer: Answer, resource: str | None, *, reused: bool = False) -> str:

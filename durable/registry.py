@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from string import Formatter
 from typing import Any, Literal
 
@@ -132,10 +132,18 @@ class EffectDefinition(Declaration):
 
 def accepted(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters that `function` names: a reconcile or undo need not take all of them."""
-    known = inspect.signature(function).parameters
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values()):
+    known = _named_parameters(function)
+    if known is None:
         return dict(parameters)
     return {name: value for name, value in parameters.items() if name in known}
+
+
+@lru_cache(maxsize=1024)
+def _named_parameters(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The names that `function` takes; None when it takes any."""
+    known = inspect.signature(function).parameters
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+    return None if takes_any else frozenset(known)
 
 
 class _PlainFormatter(Formatter):
