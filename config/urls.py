@@ -10,4 +10,5 @@ urlpatterns = [
     path("readyz", health.readyz),
     path("admin/", admin.site.urls),
     path("api/v1/", include("config.api")),
+    path("", include("dashboard.urls")),
 ]
