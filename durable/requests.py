@@ -15,7 +15,7 @@ from uuid import UUID
 from django.http import QueryDict
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
-from rest_framework.exceptions import UnsupportedMediaType
+from rest_framework.exceptions import MethodNotAllowed, UnsupportedMediaType
 from rest_framework.permissions import BasePermission, IsAuthenticated
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -179,12 +179,14 @@ def actor(request: Request) -> str:
 
 
 class HasRight(BasePermission):
-    """The right that the view names for the method; a method without one is nobody's."""
+    """The right that the view names for the method; a method without one does not exist."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         method = "GET" if request.method == "HEAD" else request.method
-        right: str | None = getattr(view, "rights", {}).get(method)
-        return right is not None and request.user.has_perm(right)
+        rights: Mapping[str, str] = getattr(view, "rights", {})
+        if method not in rights:
+            raise MethodNotAllowed(request.method or "")
+        return request.user.has_perm(rights[method])
 
 
 class Nothing(Fields):
