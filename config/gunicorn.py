@@ -6,6 +6,8 @@ worker_class = "gthread"
 workers = 2
 threads = 8
 graceful_timeout = 3
+# Imported once, before the workers are forked.
+preload_app = True
 accesslog = "-"
 # It would write to the home folder, outside of the project.
 control_socket_disable = True

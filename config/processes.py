@@ -7,10 +7,9 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import xmlrpc.client
 
-from config import leash
+from config import leash, readiness
 from config.launch import Launch
 from config.state import BASE_DIR, private_file
 
@@ -57,21 +56,29 @@ class Supervisor:
 
     def start_all(self) -> None:
         """Start what needs the servers and their tables: pages, workers, sandbox."""
-        deadline = time.monotonic() + 10
-        while True:
-            try:
-                self._remote().supervisor.startAllProcesses(False)
-                return
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+        log = self.launch.state.log("supervisord")
+        readiness.wait(self._has_started_all, name="The supervisor", log=log)
 
     def keep(self) -> None:
         """Start the supervisor again when it died; what it ran has died with it."""
-        if self.process is not None and self.process.poll() is not None:
-            self.start()
+        if self._has_died():
             self.start_all()
+
+    def _has_died(self) -> bool:
+        return self.process is not None and self.process.poll() is not None
+
+    def _has_started_all(self) -> bool:
+        """Try once; it may be on its way up, or be killed once more."""
+        if self._has_died():
+            self.start()
+        address = f"127.0.0.1:{self.launch.supervisor_port}"
+        login = f"up:{self.launch.state.secret('supervisor')}"
+        try:
+            with xmlrpc.client.ServerProxy(f"http://{login}@{address}/RPC2") as remote:
+                remote.supervisor.startAllProcesses(False)
+        except OSError:
+            return False
+        return True
 
     def stop(self) -> None:
         """End everything, workers first and PostgreSQL last, within STOP_SECONDS."""
@@ -83,12 +90,6 @@ class Supervisor:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-    def _remote(self) -> xmlrpc.client.ServerProxy:
-        secret = self.launch.state.secret("supervisor")
-        return xmlrpc.client.ServerProxy(
-            f"http://up:{secret}@127.0.0.1:{self.launch.supervisor_port}/RPC2"
-        )
 
 
 def configuration(launch: Launch, *, sandbox: bool) -> str:

@@ -25,7 +25,10 @@ from config import leash
 pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+# A killed process runs again within the first, and does its work within the second, which is long
+# only for the sake of a machine that has much else to do.
 BACK_SECONDS = 5
+READY_SECONDS = 30
 END_SECONDS = 16
 
 
@@ -42,7 +45,8 @@ class Demo:
     def __init__(self, state: Path) -> None:
         self.state = state
         # Neither the test session's servers nor its settings: a person's bare shell.
-        told = ("DATABASE_URL", "BROKER_URL", "SECRET_KEY", "INSECURE_HTTP", "HASHED_STATIC_FILES")
+        told = {"DATABASE_URL", "BROKER_URL", "SECRET_KEY", "DJANGO_SETTINGS_MODULE"}
+        told |= {"INSECURE_HTTP", "HASHED_STATIC_FILES"}
         shell = {name: value for name, value in os.environ.items() if name not in told}
         self.shell = {**shell, "STANDFAST_STATE": str(state)}
 
@@ -170,11 +174,9 @@ def test_a_second_up_in_the_same_folder_says_that_one_is_running(demo: Demo) -> 
 def test_a_killed_process_is_back_within_seconds(demo: Demo, name: str) -> None:
     old = demo.pid(name)
     os.kill(old, signal.SIGKILL)
-    wait_until(
-        lambda: demo.pid(name) not in (0, old) and demo.answers(name),
-        BACK_SECONDS,
-        lambda: (demo.state / "log" / f"{name}.log").read_text()[-2000:],
-    )
+    wait_until(lambda: demo.pid(name) not in (0, old), BACK_SECONDS, demo.said)
+    log = demo.state / "log" / f"{name}.log"
+    wait_until(lambda: demo.answers(name), READY_SECONDS, lambda: log.read_text()[-2000:])
 
 
 def test_a_killed_pool_process_is_replaced(demo: Demo) -> None:
@@ -203,8 +205,8 @@ def test_a_query_that_outlives_its_postmaster_does_not_hold_up_the_next(demo: De
     client.start()
     time.sleep(0.5)
     os.kill(demo.pid("postgres"), signal.SIGKILL)
-    wait_until(lambda: demo.answers("postgres"), BACK_SECONDS, lambda: "PostgreSQL is not back")
-    client.join(timeout=BACK_SECONDS)
+    wait_until(lambda: demo.answers("postgres"), READY_SECONDS, lambda: "PostgreSQL is not back")
+    client.join(timeout=READY_SECONDS)
     assert not client.is_alive()
 
 
@@ -216,7 +218,7 @@ def test_workers_outlast_a_broker_that_hangs(demo: Demo) -> None:
     for name in ("worker1", "worker2"):
         wait_until(
             lambda name=name: demo.answers(name),  # type: ignore[misc]
-            BACK_SECONDS,
+            READY_SECONDS,
             lambda: "a worker hangs with the broker",
         )
 
@@ -226,15 +228,20 @@ def test_a_killed_supervisor_is_back_with_all_it_ran(demo: Demo) -> None:
     [supervisor] = psutil.Process(demo.process.pid).children()
     supervisor.kill()
 
-    def all_back() -> bool:
+    def all_run() -> bool:
         try:
-            return all(demo.pid(name) not in (0, old[name]) for name in EVERYTHING) and all(
-                map(demo.answers, EVERYTHING)
-            )
+            return all(demo.pid(name) not in (0, old[name]) for name in EVERYTHING)
         except OSError:
             return False
 
-    wait_until(all_back, 2 * BACK_SECONDS, lambda: "the supervisor's children are not back")
+    wait_until(all_run, BACK_SECONDS, demo.said)
+    for name in EVERYTHING:
+        log = demo.state / "log" / f"{name}.log"
+        wait_until(
+            lambda name=name: demo.answers(name),  # type: ignore[misc]
+            READY_SECONDS,
+            lambda log=log: log.read_text()[-2000:],  # type: ignore[misc]
+        )
 
 
 def test_what_was_stored_is_there_after_the_next_start(demo: Demo) -> None:
