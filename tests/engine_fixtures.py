@@ -12,18 +12,33 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture
-def alone(transactional_db: None) -> Iterator[None]:
-    """No broker: only the test decides who advances a run, and when. The outside starts empty."""
-    from durable import signals, tasks
+@pytest.fixture(scope="session")
+def engine_connections(django_db_setup: None) -> Iterator[None]:
+    """The engine's own connections stay open from test to test, as in a worker."""
     from tests.scenario import let_go
+
+    yield
+    let_go()
+
+
+@pytest.fixture
+def alone(
+    transactional_db: None, engine_connections: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """No broker: only the test decides who advances a run, and when. The outside starts empty."""
+    from durable import registry, signals, tasks
     from tests.shop import service
 
+    # Workflows that a test declares are its own, whatever others are called.
+    for name in ("_workflows", "_latest"):
+        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
+    for place, definition in list(registry._workflows.items()):
+        if "<locals>" in definition.function.__qualname__:
+            del registry._workflows[place]
     signals.run_ready.disconnect(dispatch_uid="durable.hint")
     service.clear()
     yield
     signals.run_ready.connect(tasks.hint, dispatch_uid="durable.hint")
-    let_go()
 
 
 @pytest.fixture
