@@ -182,10 +182,10 @@ class HasRight(BasePermission):
     """The right that the view names for the method; a method without one does not exist."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        method = "GET" if request.method == "HEAD" else request.method
+        method = "GET" if request.method == "HEAD" else request.method or ""
         rights: Mapping[str, str] = getattr(view, "rights", {})
         if method not in rights:
-            raise MethodNotAllowed(request.method or "")
+            raise MethodNotAllowed(method)
         return request.user.has_perm(rights[method])
 
 
