@@ -85,4 +85,4 @@ def crash(*, at: str = "", when: str = "after", nth: int = 1) -> Iterator[_Death
             patched.stop()
         journals.journal().close()
     if not death.dead:
-        raise AssertionError(f"no write number {nth} with {at!r} in: {death.seen}")
+        raise AssertionError(f"no write number {nth} with {at!r} among {len(death.seen)}")
