@@ -9,6 +9,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
+from durable import explain
+
 
 class NotReady(Exception):
     """This process cannot do its work yet."""
@@ -27,8 +29,10 @@ def database() -> str:
 def migrations() -> str:
     """Say that the tables are those this code was written for."""
     executor = MigrationExecutor(connection)
-    if missing := len(executor.migration_plan(executor.loader.graph.leaf_nodes())):
-        raise NotReady(f"{missing} migrations are not applied; run `manage.py migrate`")
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    if plan:
+        names = ", ".join(str(migration) for migration, _ in plan)
+        raise NotReady(f"migrations are not applied: {names}; run `manage.py migrate`")
     return "all applied"
 
 
@@ -39,10 +43,25 @@ def broker() -> str:
     return link.transport_cls or "connected"
 
 
+def sweeper() -> str:
+    """Say when a worker last looked for lost work; refuse one that has stopped looking."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp(), (SELECT max(swept_at) FROM durable_sweeper)")
+        now, swept_at = cursor.fetchone()
+    if swept_at is None:
+        # A new installation: its pages must be up before its first worker is.
+        return "no worker has swept yet"
+    age = f"swept {(now - swept_at).total_seconds():.0f} s ago"
+    if explain.sweep_is_late(swept_at, now, interval=settings.DURABLE["SWEEP_INTERVAL"]):
+        raise NotReady(f"{age}: no worker looks for lost work; start one")
+    return age
+
+
 CHECKS: dict[str, Callable[[], str]] = {
     "database": database,
     "migrations": migrations,
     "broker": broker,
+    "sweeper": sweeper,
 }
 
 

@@ -28,7 +28,7 @@ def test_healthz_answers_without_the_database(client, django_assert_num_queries)
 def test_readyz_passes_on_a_complete_installation(client):
     assert failures(client) == {}
     names = [check["name"] for check in client.get("/readyz").json()["checks"]]
-    assert names[:3] == ["database", "migrations", "broker"]
+    assert names == ["database", "migrations", "broker", "sweeper"]
 
 
 def test_a_broker_that_is_gone_makes_it_unready_and_nothing_else(client, settings):
@@ -40,6 +40,28 @@ def test_a_missing_migration_makes_it_unready(client):
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'sessions'")
     assert "migrations are not applied" in failures(client)["migrations"]
+
+
+def swept(seconds_ago: float) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO durable_sweeper (id, worker, swept_at, found)"
+            " VALUES (1, 'worker1', clock_timestamp() - make_interval(secs => %s), '{}')"
+            " ON CONFLICT (id) DO UPDATE SET swept_at = excluded.swept_at",
+            [seconds_ago],
+        )
+
+
+def test_a_worker_that_sweeps_makes_it_ready(client):
+    swept(seconds_ago=1)
+    assert failures(client) == {}
+
+
+def test_workers_that_all_stopped_sweeping_make_it_unready(client):
+    swept(seconds_ago=3600)
+    assert failures(client) == {
+        "sweeper": "swept 3600 s ago: no worker looks for lost work; start one"
+    }
 
 
 @pytest.fixture
