@@ -153,6 +153,10 @@ def _store(proposal: Proposal, said: Said, until: datetime | None, follow: Follo
     except RowChanged:
         context.stop(Replay())  # a person resolved it meanwhile: go on from what they said
     context.remember(proposal.fact(EventType.EXTERNAL_RECONCILED, payload))
+    if verdict == RecordStatus.SUCCEEDED:
+        # Turning back, the run goes on from this very history: what was found must be undone too.
+        answered = proposal.answered(said.answer, said.resource)
+        context.remember(proposal.fact(EventType.EXTERNAL_COMPLETED, answered))
     return verdict
 
 
