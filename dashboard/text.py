@@ -159,26 +159,27 @@ def _joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
         yield Piece("plain", plain)
 
 
+_UNUSUAL = re.compile(r"[^ -~\n]")
 _WORDS = re.compile(r"[^\W\d_]+")
 
 
 def _mixes_alphabets(word: str) -> bool:
     """Tell whether Latin letters stand beside Greek or Cyrillic ones, which look the same."""
+    if word.isascii():
+        return False
     scripts = {unicodedata.name(letter, "").partition(" ")[0] for letter in word}
     return "LATIN" in scripts and bool(scripts & {"CYRILLIC", "GREEK"})
 
 
 def warnings(text: str) -> tuple[str, ...]:
     """Say in words what is odd about a text; nothing for ordinary text."""
-    if text.isascii() and text.isprintable():
-        found: Counter[str] = Counter()
-    else:
-        found = Counter(name_of(character) for character in text if is_hidden(character))
+    unusual = Counter(_UNUSUAL.findall(text))
+    found = Counter({name_of(c): count for c, count in unusual.items() if is_hidden(c)})
     said = [f"{name.lower()}, {_times(count)}" for name, count in sorted(found.items())]
     longest = max((len(run) for run in re.findall(" {2,}", text)), default=0)
     if longest > LONGEST_RUN:
         said.append(f"{longest:,} spaces in a row")
-    if any(_mixes_alphabets(word) for word in _WORDS.findall(text) if not word.isascii()):
+    if not text.isascii() and any(_mixes_alphabets(word) for word in _WORDS.findall(text)):
         said.append("letters of two alphabets that look alike in one word")
     return tuple(said)
 

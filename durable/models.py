@@ -92,6 +92,10 @@ class Run(models.Model):
             # The run list, newest first, whole and by status.
             models.Index(fields=["tenant", "-created_at", "-id"], name="run_newest"),
             models.Index(fields=["tenant", "status", "-created_at", "-id"], name="run_by_status"),
+            # And by workflow, of which one may be rare among a million.
+            models.Index(
+                fields=["tenant", "workflow", "-created_at", "-id"], name="run_by_workflow"
+            ),
             # Needs an operator.
             models.Index(
                 fields=["tenant", "-created_at"],
@@ -296,6 +300,10 @@ class Interrupt(models.Model):
 
     class Meta:
         default_permissions = ()
+        indexes: ClassVar = [
+            # The few that are open, among all that were ever asked.
+            models.Index(fields=["created_at"], name="interrupt_open", condition=Q(status="open")),
+        ]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["run", "task_key"], name="interrupt_once_per_call"),
             models.CheckConstraint(
@@ -384,6 +392,8 @@ class OutboxMessage(models.Model):
                 name="outbox_due",
                 condition=Q(status__in=["pending", "sending"]),
             ),
+            # The few that were given up, among all that were ever sent.
+            models.Index(fields=["id"], name="outbox_dead", condition=Q(status="dead")),
         ]
         constraints: ClassVar = [
             models.CheckConstraint(

@@ -1,7 +1,7 @@
 """A run's log as people read it: page by page, newest first, in five lanes.
 
 Reads only, and never more than the page: a run of thirty thousand events stays quick, and so do
-two hundred payloads of 100 KB, which are cut by the database.
+a hundred payloads of 100 KB, which are cut by the database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.db.models.expressions import RawSQL
 from durable.models import Event
 from durable.statuses import EventType
 
-PAGE = 200
+PAGE = 100
 # A payload longer than this is shown in part; its own page shows all of it.
 LONG_PAYLOAD = 4096  # bytes
 LONG_MEMBER = 600  # characters
@@ -92,7 +92,7 @@ def _types(lane: Lane) -> list[str]:
 
 
 # A long payload, with each long member cut, so that it is still an object; done by the database,
-# so that two hundred results of 100 KB do not travel.
+# so that a hundred results of 100 KB do not travel.
 _PREVIEW = """CASE WHEN octet_length(payload) <= %s THEN payload ELSE (
     SELECT coalesce(jsonb_object_agg(k, CASE WHEN length(v::text) <= %s THEN v
         ELSE to_jsonb(left(v #>> '{}', %s) || ' …') END), '{}')::text

@@ -176,7 +176,7 @@ def _open_approvals(run: Run) -> tuple[explain.OpenApproval, ...]:
 def status(request: HtmxRequest, run_id: UUID) -> HttpResponse:
     """The live part of a run's page, for polling: nothing when nothing has changed."""
     try:
-        found = queries.run_page(run_id, tenant=settings.TENANT)
+        found = queries.run_page(run_id, tenant=settings.TENANT, events=1)
     except Run.DoesNotExist as error:
         raise Http404 from error
     why = _why(found)

@@ -329,7 +329,7 @@ def test_a_long_payload_is_cut_on_the_timeline_and_whole_on_its_own_page(browse,
 
 def test_pages_of_the_timeline_reach_the_first_event(browse, vera, sweep):
     run = factories.make_run("running")
-    for _ in range(230):
+    for _ in range(130):
         factories.make_event(run, "business", payload={"name": "fact"})
     client = browse(vera)
     newest = client.get(f"/runs/{run.id}/")
