@@ -10,7 +10,7 @@ outside world, which is all that its caller can act on:
     Unanswered                     it may or may not have happened
 """
 
-# ruff: noqa: PLR0913 - each call says its key, fence, run and time limit, all by name.
+
 
 import functools
 import os

@@ -3,12 +3,13 @@
 import json
 from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 
+from durable.models import Run
 from examples.orders import BadLine, parse
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "data" / "orders.jsonl"
@@ -139,24 +140,12 @@ def test_the_sample_orders_are_good_and_their_totals_right():
 # The command
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """The runs that were started, by key; a stand-in for the engine that keeps its promise."""
-    from durable.errors import StartKeyConflict
-    from examples.management.commands import orders as command
+pytestmark = pytest.mark.django_db
 
-    runs: dict[str, Any] = {}
 
-    def start(workflow, value, *, actor, key, tenant=None, goal=""):
-        known = runs.setdefault(key, {"input": value, "actor": actor, "tenant": tenant})
-        if known["input"] != value:
-            raise StartKeyConflict
-        created = not known.get("seen")
-        known["seen"] = True
-        return SimpleNamespace(created=created, run=key)
-
-    monkeypatch.setattr(command, "runs", SimpleNamespace(start=start))
-    return runs
+def started():
+    """Every run there is, as (key, actor, tenant)."""
+    return list(Run.objects.values_list("start_key", "started_by", "tenant"))
 
 
 def orders(path, capsys, *options):
@@ -170,19 +159,28 @@ def orders(path, capsys, *options):
     return code, written.out, written.err
 
 
-def test_orders_are_started_once_however_often_the_file_is_read(started, capsys):
+def test_orders_are_started_once_however_often_the_file_is_read(capsys):
     assert orders(SAMPLE, capsys)[:2] == (0, "started 40, skipped 0, bad 0\n")
     assert orders(SAMPLE, capsys)[:2] == (0, "started 0, skipped 40, bad 0\n")
-    assert len(started) == 40
+    assert len(started()) == 40
 
 
-def test_who_started_them_and_for_whom_is_said(started, capsys):
-    orders(SAMPLE, capsys, "--actor", "ana", "--tenant", "north")
+def test_who_started_them_and_for_whom_is_said(capsys):
+    User.objects.create_user("ana")
+    orders(SAMPLE, capsys, "--user", "ana", "--tenant", "north")
 
-    assert {(run["actor"], run["tenant"]) for run in started.values()} == {("user:ana", "north")}
+    assert {(actor, tenant) for _, actor, tenant in started()} == {("user:ana", "north")}
 
 
-def test_bad_lines_are_named_and_do_not_stop_the_others(started, capsys, tmp_path):
+def test_orders_that_nobody_in_particular_started_can_be_approved_by_anyone(capsys):
+    orders(SAMPLE, capsys)
+
+    assert {actor for _, actor, _ in started()} == {"system:orders"}
+    with pytest.raises(CommandError, match="no user 'nobody'"):
+        call_command("orders", str(SAMPLE), "--user", "nobody")
+
+
+def test_bad_lines_are_named_and_do_not_stop_the_others(capsys, tmp_path):
     other = json.dumps({**ORDER, "total": "1.00"})
     lines = [json.dumps(ORDER), "", "{", changed("total", "-1"), other, changed("order_id", "SF-2")]
     path = tmp_path / "orders.jsonl"
@@ -194,7 +192,7 @@ def test_bad_lines_are_named_and_do_not_stop_the_others(started, capsys, tmp_pat
     assert "order SF-1 was already started with other contents" in err
 
 
-def test_a_file_that_cannot_be_read_starts_nothing(started, tmp_path):
+def test_a_file_that_cannot_be_read_starts_nothing(tmp_path):
     latin = tmp_path / "latin.jsonl"
     latin.write_bytes(json.dumps(ORDER).encode() + b"\n" + "Søn".encode("latin-1") + b"\n")
 
@@ -205,10 +203,10 @@ def test_a_file_that_cannot_be_read_starts_nothing(started, tmp_path):
     ):
         with pytest.raises(CommandError, match=message):
             call_command("orders", str(path))
-    assert started == {}
+    assert started() == []
 
 
-def test_an_empty_file_starts_nothing(started, capsys, tmp_path):
+def test_an_empty_file_starts_nothing(capsys, tmp_path):
     path = tmp_path / "empty.jsonl"
     path.touch()
 

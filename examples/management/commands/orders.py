@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
@@ -19,16 +20,17 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", type=Path, metavar="FILE.jsonl", help="one order a line")
-        parser.add_argument("--actor", default="orders", help="who starts them (default: orders)")
+        parser.add_argument("--user", help="the person who starts them (default: this command)")
         parser.add_argument("--tenant", help="whose orders they are")
 
     def handle(self, *args: Any, **options: Any) -> None:
         counts: Counter[str] = Counter()
+        actor = _actor(options["user"])
         total = _count_lines(options["file"])
         lines = tqdm(_lines(options["file"]), total=total, unit="order", disable=None)
         for number, line in lines:
             try:
-                counts[_start(line, number, options["actor"], options["tenant"])] += 1
+                counts[_start(line, number, actor, options["tenant"])] += 1
             except BadLine as problem:
                 counts["bad"] += 1
                 with tqdm.external_write_mode():
@@ -40,6 +42,15 @@ class Command(BaseCommand):
             raise SystemExit(1)
 
 
+def _actor(username: str | None) -> str:
+    """Who asked for the charges: a person of that name may not approve them."""
+    if username is None:
+        return "system:orders"
+    if not get_user_model()._default_manager.filter(username=username).exists():
+        raise CommandError(f"there is no user {username!r}")
+    return f"user:{username}"
+
+
 def _start(line: str, number: int, actor: str, tenant: str | None) -> str:
     """Start one order's run; say whether that was needed."""
     order = parse(line, number)
@@ -48,7 +59,7 @@ def _start(line: str, number: int, actor: str, tenant: str | None) -> str:
         started = runs.start(
             "fulfil",
             order,
-            actor=f"user:{actor}",
+            actor=actor,
             key=order_id,
             tenant=tenant,
             goal=f"Fulfil order {order_id} of {name}: {order['total']} {order['currency']}",
