@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, SuspiciousOperation
 from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions
@@ -65,6 +65,7 @@ TITLES = {
     405: "This cannot be done here",
     406: "There is no such form of the answer",
     409: "This is no longer possible",
+    411: "Say how long the request is",
     413: "The request is too large",
     415: "Send JSON",
     422: "This contradicts an earlier request",
@@ -112,6 +113,8 @@ def handler(error: Exception, context: Mapping[str, Any]) -> Response:
         error = exceptions.NotFound()
     if isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
+    if isinstance(error, SuspiciousOperation):
+        error = InvalidRequest([Fault("", type(error).__name__)])
     if isinstance(error, exceptions.APIException):
         return _misread(error)
     return _broken(error)

@@ -30,6 +30,14 @@ class BodyTooLarge(APIException):
     default_detail = f"The body is larger than {MAX_BODY_BYTES} bytes."
 
 
+class LengthRequired(APIException):
+    """Without its length a body would count as empty."""
+
+    status_code = 411
+    default_code = "LENGTH_REQUIRED"
+    default_detail = "Send the body with its Content-Length, not in chunks."
+
+
 class StrictJSONParser(BaseParser):
     """I-JSON, and no more of it than can be stored."""
 

@@ -24,6 +24,7 @@ from rest_framework.views import APIView
 from durable import journal
 from durable.canonical import JSON
 from durable.faults import MOST_FAULTS, Fault, InvalidRequest
+from durable.parsers import LengthRequired
 
 MAX_TEXT = 500
 
@@ -115,7 +116,12 @@ class Value(serializers.Field[JSON, JSON, JSON, Any]):
 
 
 def body(request: Request, kind: type[Fields]) -> dict[str, Any]:
-    """The fields of the body. Raises InvalidRequest, BodyTooLarge, UnsupportedMediaType."""
+    """The fields of the body.
+
+    Raises InvalidRequest, BodyTooLarge, LengthRequired, UnsupportedMediaType.
+    """
+    if "Transfer-Encoding" in request.headers:
+        raise LengthRequired
     sent = request.data
     if isinstance(sent, QueryDict):  # how an empty form looks
         raise UnsupportedMediaType(request.content_type or "")

@@ -73,6 +73,12 @@ def test_an_unknown_address_is_a_problem_and_no_redirect(address):
     problem_of(anonymous().post(address, {"a": 1}), 404, "NOT_FOUND")
 
 
+def test_more_parameters_than_anybody_reads_are_refused():
+    caller = session_of(make_person("vera", "viewer"))
+    answer = caller.client.get("/api/v1/runs/?" + "a&" * 1500)
+    problem_of(answer, 400, "INVALID_REQUEST")
+
+
 def test_only_json_is_answered():
     caller = session_of(make_person("vera", "viewer"))
     caller.headers["Accept"] = "text/html"

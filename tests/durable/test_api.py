@@ -318,6 +318,14 @@ def test_only_json_is_read(db, kind):
     assert not Run.objects.exists()
 
 
+def test_a_body_in_chunks_is_not_taken_for_an_empty_one(oscar):
+    """Its length is unknown, and what has no length would not be read."""
+    record = make_record(make_run("blocked"))
+    address = f"effects/{record.operation_id}/ask/"
+    problem_of(oscar.post(address, Transfer_Encoding="chunked"), 411, "LENGTH_REQUIRED")
+    assert not InboxItem.objects.exists()
+
+
 VALUES = st.recursive(
     st.none()
     | st.booleans()
