@@ -17,7 +17,7 @@ from durable import canonical, failures, retry
 from durable.canonical import JSON
 from durable.context import Context, Scope, fact, inside
 from durable.control import Abandon, ControlFlow, Suspend, Wait
-from durable.errors import InvalidValue, LeaseLost
+from durable.errors import InvalidValue, LeaseLost, Misplaced
 from durable.history import StoredEvent
 from durable.journal import written
 from durable.registry import TaskDefinition
@@ -25,6 +25,8 @@ from durable.statuses import EventType, WaitingFor
 
 logger = logging.getLogger(__name__)
 
+# What the next try would meet again, whatever its Retry says.
+HOPELESS = (InvalidValue, Misplaced)
 # Seconds. Work that took longer is flushed at once: it costs more to repeat than to store.
 EXPENSIVE = 0.05
 # Seconds. A shorter wait is slept, a longer one is stored.
@@ -146,7 +148,7 @@ class _Attempts:
     def _after(self, error: Exception, attempt: int, elapsed: float) -> int:
         """Decide what follows a failed try: the number of the next one, a stored wait, or raise."""
         decision = None
-        if not isinstance(error, InvalidValue):
+        if not isinstance(error, HOPELESS):
             decision = retry.decide(
                 self.task.retry, error, attempt=attempt, elapsed=elapsed, random=random.random
             )
