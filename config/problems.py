@@ -27,6 +27,7 @@ from durable.faults import Fault, InvalidRequest, Recorded
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+MOST_SAID = 1000
 MOST_SHOWN = 200
 
 # What each domain error is to a client; one that is not named here is a fault of ours.
@@ -89,7 +90,7 @@ def problem(
         "type": f"urn:standfast:problem:{code}",
         "title": TITLES.get(status, "The request was refused"),
         "status": status,
-        "detail": _short(detail),
+        "detail": _short(detail, MOST_SAID),
         "code": code,
         "errors": shown,
         **(extra or {}),
@@ -97,9 +98,9 @@ def problem(
     return Response(body, status=status, content_type=MEDIA_TYPE)
 
 
-def _short(text: str) -> str:
+def _short(text: str, most: int = MOST_SHOWN) -> str:
     """A client's own words come back only in part: an answer is not an echo."""
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def handler(error: Exception, context: Mapping[str, Any]) -> Response:

@@ -185,7 +185,15 @@ REST_FRAMEWORK = {
 REST_KNOX = {"TOKEN_TTL": timedelta(hours=env.float("TOKEN_HOURS", default=10.0))}
 SPECTACULAR_SETTINGS = {
     "TITLE": "Standfast",
-    "DESCRIPTION": "Runs that survive crashes, and what they ask people.",
+    "DESCRIPTION": (
+        "Runs that survive crashes, and what they ask people.\n\n"
+        "Bodies are strict JSON (RFC 7493): at most 1 MiB a value, 64 levels deep, no NaN, no NUL,"
+        " no key twice, integers within 2^53. Times have a zone (RFC 3339). A field or parameter"
+        " that an address does not name is refused. Lists are walked by `next`.\n\n"
+        "Every POST may be repeated: a start by its Idempotency-Key, which holds for one workflow"
+        " and is never forgotten; the others because what is on record stands.\n\n"
+        "A token acts for its owner and never decides about approvals."
+    ),
     "VERSION": "1",
     "SCHEMA_PATH_PREFIX": "/api/v1/",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from durable import canonical, requests, runs
 from durable.api import queries, shown
-from durable.api.runs import OPERATE, VIEW, PageFields, position
+from durable.api.runs import OPERATE, VIEW
 from durable.canonical import JSON
 from durable.errors import InterruptClosed
 from durable.faults import Recorded
@@ -22,9 +22,11 @@ from durable.requests import ApiView, Fields
 from durable.statuses import InterruptStatus
 
 
-class InterruptsQuery(PageFields):
+class InterruptsQuery(Fields):
     """Which questions."""
 
+    cursor = requests.Identifier(required=False, help_text="From `next` of the page before.")
+    limit = requests.Digits(required=False, min_value=1, max_value=200)
     run = requests.Identifier(required=False)
     status = serializers.ChoiceField(required=False, choices=[s.value for s in InterruptStatus])
 
@@ -53,7 +55,7 @@ class Interrupts(ApiView):
             tenant=settings.TENANT,
             run_id=self.query.get("run"),
             status=self.query.get("status"),
-            after=position(self.query),
+            after=self.query.get("cursor"),
             size=self.query.get("limit", queries.PAGE),
         )
         return shown.page(request, shown.InterruptShown, page.rows, cursor=page.next)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 from uuid import UUID
 
-from django.db.models import F, Func, IntegerField, Model, Q, QuerySet
+from django.db.models import F, Func, IntegerField, Model, Q
 
 from durable.errors import InterruptNotFound, RecordNotFound, RunNotFound
 from durable.models import Event, IdempotencyRecord, Interrupt, Run
@@ -25,7 +25,7 @@ class Page(Generic[Row]):
     """Some rows, and where the next page begins: None after the last."""
 
     rows: list[Row]
-    next: Position | int | None
+    next: Position | UUID | int | None
 
 
 def run(run_id: UUID, *, tenant: str) -> Run:
@@ -45,31 +45,29 @@ def runs(
         found = found.filter(status=status)
     if workflow is not None:
         found = found.filter(workflow=workflow)
-    return _newest_first(found.defer("input", "output", "error"), after, size)
+    if after is not None:
+        # The first condition lets the index start there.
+        found = found.filter(created_at__lte=after.at)
+        found = found.filter(Q(created_at__lt=after.at) | Q(id__lt=after.id))
+    found = found.defer("input", "output", "error").order_by("-created_at", "-id")
+    rows = list(found[: size + 1])
+    last = rows[size - 1] if len(rows) > size else None
+    return Page(rows=rows[:size], next=Position(last.created_at, last.id) if last else None)
 
 
 def interrupts(
-    *, tenant: str, run_id: UUID | None, status: str | None, after: Position | None, size: int
+    *, tenant: str, run_id: UUID | None, status: str | None, after: UUID | None, size: int
 ) -> Page[Interrupt]:
-    """One page of questions, newest first. 1 statement."""
+    """One page of questions, newest first, as their ids are. 1 statement."""
     found = Interrupt.objects.filter(run__tenant=tenant)
     if run_id is not None:
         found = found.filter(run_id=run_id)
     if status is not None:
         found = found.filter(status=status)
-    return _newest_first(found, after, size)
-
-
-def _newest_first(found: QuerySet[Row], after: Position | None, size: int) -> Page[Row]:
     if after is not None:
-        # The first condition lets the index start there.
-        found = found.filter(created_at__lte=after.at)
-        found = found.filter(Q(created_at__lt=after.at) | Q(id__lt=after.id))
-    rows = list(found.order_by("-created_at", "-id")[: size + 1])
-    if len(rows) <= size:
-        return Page(rows=rows, next=None)
-    last = rows[size - 1]
-    return Page(rows=rows[:size], next=Position(last.created_at, last.pk))  # type: ignore[attr-defined]
+        found = found.filter(id__lt=after)
+    rows = list(found.order_by("-id")[: size + 1])
+    return Page(rows=rows[:size], next=rows[size - 1].id if len(rows) > size else None)
 
 
 def events(run_id: UUID, *, tenant: str, after: int, size: int) -> Page[Event]:

@@ -50,16 +50,11 @@ class ReasonFields(Fields):
     reason = requests.Text(max_length=2000)
 
 
-class PageFields(Fields):
-    """Which page of a list."""
+class RunsQuery(Fields):
+    """Which runs."""
 
     cursor = requests.Text(required=False, help_text="From `next` of the page before.")
     limit = requests.Digits(required=False, min_value=1, max_value=200)
-
-
-class RunsQuery(PageFields):
-    """Which runs."""
-
     status = serializers.ChoiceField(required=False, choices=[s.value for s in RunStatus])
     workflow = requests.Text(required=False)
 

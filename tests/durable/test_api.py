@@ -92,6 +92,19 @@ def test_a_key_with_another_input_is_refused(oscar):
     assert Run.objects.count() == 1
 
 
+def test_a_start_whose_answer_was_lost_is_found_again(oscar, monkeypatch, caplog):
+    """D06: nothing stays "in progress" when the server dies between commit and answer."""
+
+    def die(*args, **kwargs):
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as dying:
+        dying.setattr("durable.api.queries.run", die)
+        problem_of(oscar.post("runs/", START, Idempotency_Key="k1"), 500, "BROKEN")
+    again = oscar.post("runs/", START, Idempotency_Key="k1")
+    assert (again.status_code, again.json()["id"]) == (200, str(Run.objects.get().id))
+
+
 def test_two_keys_that_differ_are_refused(oscar):
     answer = oscar.post("runs/", {**START, "key": "k2"}, Idempotency_Key="k1")
     assert paths_of(problem_of(answer, 400)) == ["key"]
@@ -364,6 +377,25 @@ def test_no_parameter_ever_breaks_a_list(oscar, sent):
         assert oscar.get(address, **sent).status_code in (200, 400)
 
 
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    value=VALUES,
+    fields=st.fixed_dictionaries(
+        {"outcome": st.sampled_from(["happened", "not_happened"]) | VALUES, "reason": VALUES},
+        optional={"resource_id": VALUES, "result": VALUES},
+    ),
+)
+def test_no_answer_and_no_outcome_ever_breaks(oscar, value, fields):
+    run = make_run("blocked")
+    question, record = make_interrupt(run), make_record(run)
+    sent = oscar.post(f"interrupts/{question.id}/answer/", {"value": value})
+    assert sent.status_code in (200, 400, 413)
+    sent = oscar.post(f"effects/{record.operation_id}/resolve/", fields)
+    assert sent.status_code in (200, 400, 413)
+
+
 # Lists -------------------------------------------------------------------------------------------
 
 
@@ -436,6 +468,27 @@ def test_events_are_listed_in_their_order(vera):
     later = vera.get(f"runs/{run.id}/events/", after=4).json()
     assert [event["seq"] for event in later["results"]] == [5]
     assert vera.get(f"runs/{run.id}/events/", after=10**17).json() == {"results": [], "next": None}
+
+
+@pytest.mark.parametrize(
+    ("address", "statements"),
+    [
+        ("runs/", 1),
+        ("runs/{run}/", 1),
+        ("runs/{run}/events/", 3),
+        ("interrupts/", 1),
+        ("effects/{effect}/", 1),
+    ],
+)
+def test_what_is_read_costs_the_same_however_much_there_is(vera, address, statements):
+    run = make_run()
+    for _ in range(3):
+        record = make_record(make_run())
+        make_interrupt(run, task_key=str(record.operation_id))
+        make_events(run, "task.completed")
+    with connection.execute_wrapper(recorder := Recorder()):
+        vera.get(address.format(run=run.id, effect=record.operation_id))
+    assert len([sql for sql in recorder.seen if 'FROM "durable_' in sql]) == statements
 
 
 @pytest.mark.parametrize("query", [{"limit": "501"}, {"limit": "0"}, {"after": "-1"}, {"seq": "1"}])
