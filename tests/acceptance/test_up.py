@@ -110,6 +110,11 @@ class Demo:
         assert isinstance(processes, list)
         return next(int(process["pid"]) for process in processes if process["name"] == name)
 
+    def wait_for(self, name: str) -> None:
+        """Return when the process of this name does its work, or fail with its log."""
+        log = self.state / "log" / f"{name}.log"
+        wait_until(lambda: self.answers(name), READY_SECONDS, lambda: log.read_text()[-2000:])
+
     def answers(self, name: str) -> bool:
         """Whether the process of this name does its work."""
         try:
@@ -161,7 +166,7 @@ EVERYTHING = ["postgres", "valkey", "sandbox", "web", "worker1", "worker2"]
 def test_each_part_is_named_with_its_address_once_it_is_ready(demo: Demo) -> None:
     for name in EVERYTHING:
         assert re.search(rf"^{name} +ready +\S+", demo.said(), re.MULTILINE), demo.said()
-        assert demo.answers(name)
+        demo.wait_for(name)
     assert demo.address.startswith("http://localhost:")
 
 
@@ -183,8 +188,7 @@ def test_a_killed_process_is_back_within_seconds(demo: Demo, name: str) -> None:
     old = demo.pid(name)
     os.kill(old, signal.SIGKILL)
     wait_until(lambda: demo.pid(name) not in (0, old), BACK_SECONDS, demo.said)
-    log = demo.state / "log" / f"{name}.log"
-    wait_until(lambda: demo.answers(name), READY_SECONDS, lambda: log.read_text()[-2000:])
+    demo.wait_for(name)
 
 
 def test_a_killed_pool_process_is_replaced(demo: Demo) -> None:
@@ -213,7 +217,7 @@ def test_a_query_that_outlives_its_postmaster_does_not_hold_up_the_next(demo: De
     client.start()
     time.sleep(0.5)
     os.kill(demo.pid("postgres"), signal.SIGKILL)
-    wait_until(lambda: demo.answers("postgres"), READY_SECONDS, lambda: "PostgreSQL is not back")
+    demo.wait_for("postgres")
     client.join(timeout=READY_SECONDS)
     assert not client.is_alive()
 
@@ -223,12 +227,8 @@ def test_workers_outlast_a_broker_that_hangs(demo: Demo) -> None:
     os.kill(broker, signal.SIGSTOP)
     time.sleep(3)
     os.kill(broker, signal.SIGCONT)
-    for name in ("worker1", "worker2"):
-        wait_until(
-            lambda name=name: demo.answers(name),  # type: ignore[misc]
-            READY_SECONDS,
-            lambda: "a worker hangs with the broker",
-        )
+    demo.wait_for("worker1")
+    demo.wait_for("worker2")
 
 
 def test_a_killed_supervisor_is_back_with_all_it_ran(demo: Demo) -> None:
@@ -244,12 +244,7 @@ def test_a_killed_supervisor_is_back_with_all_it_ran(demo: Demo) -> None:
 
     wait_until(all_run, BACK_SECONDS, demo.said)
     for name in EVERYTHING:
-        log = demo.state / "log" / f"{name}.log"
-        wait_until(
-            lambda name=name: demo.answers(name),  # type: ignore[misc]
-            READY_SECONDS,
-            lambda log=log: log.read_text()[-2000:],  # type: ignore[misc]
-        )
+        demo.wait_for(name)
 
 
 def test_what_was_stored_is_there_after_the_next_start(demo: Demo) -> None:
