@@ -9,11 +9,13 @@ import pytest
 
 from durable import engine
 from durable.models import Run
+from tests.engine_fixtures import alone, checked, engine_connections
 
+__all__ = ["alone", "checked", "engine_connections"]
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("checked")
 def test_the_first_workflow_of_the_readme_runs_as_it_stands_there(monkeypatch):
     charged = []
     payments = types.SimpleNamespace(
