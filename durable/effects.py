@@ -61,7 +61,9 @@ def resolve_happened(
     text = canonical.dumps(value, path="result")
     record = _find(operation_id, tenant)
     _lock_unknown(operation_id)
-    _settle(record, RecordStatus.SUCCEEDED, response=text, external_resource_id=resource_id)
+    # The time-out that made it unknown is not its answer.
+    answer = {"response": text, "error": None, "external_resource_id": resource_id}
+    _settle(record, RecordStatus.SUCCEEDED, **answer)
     _tell(
         record,
         actor,
@@ -108,7 +110,7 @@ def ask_outside(operation_id: UUID, *, actor: str, tenant: str | None = None) ->
     )
 
 
-def _settle(record: IdempotencyRecord, status: RecordStatus, **fields: str) -> None:
+def _settle(record: IdempotencyRecord, status: RecordStatus, **fields: str | None) -> None:
     """Move the record, and its permit with it; wake who waits for the same key."""
     moved = IdempotencyRecord.objects.filter(
         operation_id=record.operation_id, status=RecordStatus.UNKNOWN

@@ -317,6 +317,22 @@ END $$;
 """
 
 REST = """
+-- Whoever settled the record before this looked for waiting runs too early to find this one.
+CREATE FUNCTION durable_still_taken_v1(p_operation_id uuid) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM 1 FROM durable_idempotencyrecord
+        WHERE operation_id = p_operation_id FOR NO KEY UPDATE;
+    IF EXISTS (
+        SELECT 1 FROM durable_idempotencyrecord AS record
+        JOIN durable_run AS holder ON holder.id = record.run_id
+        WHERE record.operation_id = p_operation_id
+            AND (record.status IN ('succeeded', 'compensated', 'void')
+                OR (record.status IN ('failed', 'prepared')
+                    AND holder.status IN ('succeeded', 'failed', 'cancelled')))) THEN
+        RAISE EXCEPTION 'the action was settled' USING ERRCODE = 'SF020';
+    END IF;
+END $$;
+
 -- Lets go of a run until `p_wake_at` or until something is received. The lease is held.
 CREATE FUNCTION durable_park_v1(
     p_run uuid, p_wake_at timestamptz, p_waiting_for text, p_waiting_on uuid
@@ -324,6 +340,7 @@ CREATE FUNCTION durable_park_v1(
 BEGIN
     PERFORM 1 FROM durable_run WHERE id = p_run FOR NO KEY UPDATE;
     PERFORM durable_nothing_received_v1(p_run);
+    PERFORM durable_still_taken_v1(p_waiting_on);
     UPDATE durable_lease SET owner = NULL, activity = '' WHERE run_id = p_run;
     UPDATE durable_run SET status = 'waiting', wake_at = p_wake_at,
         waiting_for = p_waiting_for, waiting_on = p_waiting_on, attempts = 0 WHERE id = p_run;
@@ -601,6 +618,8 @@ BEGIN
         p_run, p_ttl, 'external.reconciled', p_node, p_task_key, '', p_payload);
     IF verdict <> 'unknown' THEN
         UPDATE durable_idempotencyrecord SET status = verdict, response = p_response,
+            -- The time-out that made it unknown is not its answer.
+            error = CASE verdict WHEN 'succeeded' THEN NULL ELSE error END,
             external_resource_id = coalesce(p_resource, external_resource_id),
             settled_at = clock_timestamp() WHERE operation_id = p_operation_id;
     END IF;
@@ -681,6 +700,7 @@ FUNCTIONS = [
     "durable_finish_v1",
     "durable_block_v1",
     "durable_park_v1",
+    "durable_still_taken_v1",
     "durable_claim_v1",
     "durable_start_v1",
     "durable_nothing_received_v1",
