@@ -29,7 +29,7 @@ def note(text):
     return text
 
 
-# A wait -----------------------------------------------------------------------------------------
+# A wait ------------------------------------------------------------------------------------------
 
 
 def and_catches_everything(order):
@@ -134,7 +134,7 @@ def test_a_refusal_is_an_error_that_a_body_can_catch():
     assert output(begin(mails_instead, "A-1")) == ["refused", "r1"]
 
 
-# A lost lease -----------------------------------------------------------------------------------
+# A lost lease ------------------------------------------------------------------------------------
 
 
 def test_a_lost_lease_executes_no_handler():
