@@ -271,7 +271,7 @@ def _check_tracebacks(workers: Sequence[Logged], injected: tuple[str, ...]) -> N
     for worker in workers:
         for traceback in TRACEBACK.findall(worker.log()):
             known = any(re.search(pattern, traceback) for pattern in injected)
-            assert known, f"{worker.name} logged:\n{traceback}"
+            assert known, f"{worker.name} logged:\n{traceback[-2000:]}"
 
 
 def _check_sessions() -> None:

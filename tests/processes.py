@@ -228,9 +228,11 @@ class Ground:
 class Workers:
     """The workers of one folder's tests."""
 
-    def __init__(self, ground: Ground, names: tuple[str, ...] = ("one", "two")) -> None:
+    def __init__(
+        self, ground: Ground, names: tuple[str, ...] = ("one", "two"), **environment: str
+    ) -> None:
         self.ground = ground
-        self.all = [Worker(name, ground) for name in names]
+        self.all = [Worker(name, ground, **environment) for name in names]
         self.killed = False  # somebody in a pool, on purpose
 
     def __iter__(self) -> Iterator[Worker]:

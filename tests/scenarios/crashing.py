@@ -85,7 +85,7 @@ def _suffer(wish: dict[str, Any]) -> None:
 
 def install() -> None:
     """Wrap the journal, the nudges and the Celery task of this process with the points."""
-    from celery.signals import task_postrun
+    from celery.signals import task_postrun, worker_init
 
     from durable import inbox, sweeper
     from durable.journal import Journal
@@ -95,6 +95,8 @@ def install() -> None:
     inbox.poke = _before_poke(inbox.poke)
     sweeper.sweep = _unless_paused(sweeper.sweep)
     task_postrun.connect(_after_task, weak=False)
+    if "SCENARIO_TOUCH" in os.environ:
+        worker_init.connect(_touch_the_database, weak=False)
 
 
 def _around_call(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,6 +158,20 @@ def _before_poke(poke: Callable[..., None]) -> Callable[..., None]:
         poke(run_id, cancel=cancel)
 
     return wrapped
+
+
+def _touch_the_database(**_: Any) -> None:
+    """Use every connection there is in the parent, before it forks its pool."""
+    from django.db import connection
+
+    from durable.gate import Statement
+    from durable.journal import journal
+    from tests.scenarios.workflows import note
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    journal().read(Statement(sql="SELECT 1", params=()))
+    note("database", "touched")
 
 
 def _unless_paused(sweep: Callable[..., Any]) -> Callable[..., Any]:
