@@ -13,4 +13,5 @@ class DurableConfig(AppConfig):
 
         # Nobody listening is legal: the sweep finds the run.
         signals.run_ready.connect(tasks.hint, dispatch_uid="durable.hint")
+        signals.message_stored.connect(tasks.hint_relay, dispatch_uid="durable.relay")
         autodiscover_modules("workflows")

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+from django.db import transaction
+
 from durable import canonical, sql
 from durable.canonical import JSON
 from durable.failures import clean
 from durable.models import ConsumedMessage, OutboxMessage, uuid7
 from durable.retry import Retry
+from durable.signals import message_stored
 from durable.statuses import MessageStatus
 
 logger = logging.getLogger(__name__)
@@ -55,12 +58,19 @@ def put(
     """
     canonical.check_text(event_type, "event_type")
     canonical.check_text(aggregate_id, "aggregate_id")
+    transaction.on_commit(_announce, robust=True)
     return OutboxMessage.objects.create(
         event_id=event_id or f"evt_{uuid7()}",
         aggregate_id=aggregate_id,
         event_type=event_type,
         payload=canonical.dumps(payload, path="payload"),
     )
+
+
+def _announce() -> None:
+    for _, error in message_stored.send_robust(sender=None):
+        if isinstance(error, Exception):
+            logger.warning("the relay was not told: %s", error)
 
 
 def consumer(event_type: str) -> Callable[[Consumer], Consumer]:

@@ -37,11 +37,20 @@ _silent_until = 0.0
 
 def hint(sender: Any, run_id: UUID, **kwargs: Any) -> None:
     """Tell a worker that a run has something to do. May be lost, late or repeated."""
+    _publish(advance, str(run_id))
+
+
+def hint_relay(sender: Any, **kwargs: Any) -> None:
+    """Tell a worker that a message waits to be relayed."""
+    _publish(relay)
+
+
+def _publish(task: Any, *args: str) -> None:
     global _silent_until
     if time.monotonic() < _silent_until:
         return
     try:
-        advance.delay(str(run_id))
+        task.delay(*args)
     except Exception:
         _silent_until = time.monotonic() + SILENCE
         raise
