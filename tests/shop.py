@@ -50,7 +50,14 @@ def pay_blind(call: Call, order: str) -> Any:
     return service.do(call.key, "blind")
 
 
-@effect(key="{order}:ship", timeout=20, settle=20, reconcile=_find, compensate=_undo)
+@effect(
+    key="{order}:ship",
+    timeout=20,
+    settle=20,
+    reconcile=_find,
+    compensate=_undo,
+    reconcile_undo=_find,
+)
 def ship(call: Call, order: str) -> Any:
     return service.do(call.key, "parcel")
 
