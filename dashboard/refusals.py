@@ -27,6 +27,7 @@ class Refusal:
 _FORBIDDEN = frozenset({"NOT_PERMITTED", "SELF_APPROVAL", "REQUESTER_UNKNOWN"})
 _NOT_VALID = frozenset({"INVALID_CHOICE", "INVALID_REASON", "INVALID_VALUE"})
 _TITLES = {
+    "ALREADY_DECIDED": "Somebody decided first",
     "TOO_LATE": "This request has expired",
     "WITHDRAWN": "This request was withdrawn",
     "CHANGED_MEANWHILE": "The action has changed",

@@ -15,6 +15,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
 from approvals import queries as approvals
+from approvals.errors import ApprovalNotFound
 from approvals.statuses import ApprovalStatus
 from dashboard import story
 from dashboard.access import actor, allowed
@@ -77,8 +78,20 @@ def find(request: HtmxRequest) -> HttpResponse:
     found = search.find(text, tenant=settings.TENANT)
     if len(found) == 1:
         return redirect(_address(found[0]))
+    if not found and request.user.has_perm("approvals.view_approval"):
+        asked = _asked(text)
+        if asked is not None:
+            return redirect("dashboard:approval", asked)
     context = {"section": "runs", "q": text, "found": [(one, _address(one)) for one in found]}
     return page(request, "dashboard/search.html", context)
+
+
+def _asked(text: str) -> UUID | None:
+    """The request for approval whose id or receipt this is."""
+    try:
+        return approvals.for_page(UUID(text.partition("/")[0].strip()), settings.TENANT).id
+    except (ValueError, ApprovalNotFound):
+        return None
 
 
 def _address(found: search.Found) -> str:

@@ -362,6 +362,15 @@ def test_the_search_opens_what_a_text_names(browse, vera, stopped):
         assert client.get("/search/", {"q": text})["Location"] == place
 
 
+def test_the_search_opens_the_request_of_a_receipt(browse, vera):
+    approval = factories.make_approval(factories.make_run("waiting"))
+    foreign = factories.make_approval(factories.make_run("waiting", tenant="other"))
+    client = browse(vera)
+    for text in (approval.id, f"{approval.id} / 1"):
+        assert client.get("/search/", {"q": text})["Location"] == f"/approvals/{approval.id}/"
+    assert "Nothing found" in client.get("/search/", {"q": foreign.id}).text
+
+
 @pytest.mark.parametrize("text", ["", "nothing", "\x00", "evt_x_1", str(uuid.uuid4()), "'; --"])
 def test_a_search_for_nothing_says_so(browse, vera, text):
     assert "Nothing found" in browse(vera).get("/search/", {"q": text}).text
