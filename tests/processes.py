@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -30,8 +31,17 @@ START_SECONDS = 60.0
 POLL_SECONDS = 0.05
 TTL = 2.0
 SWEEP = 0.5
+# A broker that is away, or whose connections were cut, leaves this in a log.
+AWAY = r"(kombu|redis)\.exceptions\.\w*Error|ConnectionRefusedError"
 # A process that was killed on purpose leaves this in its master's log, up to ten seconds later.
 KILLED = "WorkerLostError: Worker exited prematurely: signal 9"
+
+# What processes say while their database is away on purpose.
+GONE = (
+    r"terminating connection|server closed the connection|connection refused|Connection refused"
+    r"|the database system is|connection is closed|the connection is lost|consuming input failed"
+    r"|connection failed|connection is bad|AdminShutdown|CrashShutdown"
+)
 
 
 def wait_until(true: Callable[[], Any], seconds: float, otherwise: Callable[[], object]) -> Any:
@@ -199,6 +209,7 @@ class Ground:
             "PYTHONPATH": str(ROOT),
             "SANDBOX_URL": self.sandbox_url,
             "SCENARIO_NOTES": str(self.notes),
+            "SCENARIO_MAX_ATTEMPTS": "3",
             crashing.VARIABLE: str(self.faults),
         }
 
@@ -233,7 +244,7 @@ class Workers:
     ) -> None:
         self.ground = ground
         self.all = [Worker(name, ground, **environment) for name in names]
-        self.killed = False  # somebody in a pool, on purpose
+        self.provoked: set[str] = set()  # what their logs may hold, on purpose
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self.all)
@@ -256,12 +267,12 @@ class Workers:
 
     def crash_at(self, point: str, match: str = "") -> Path:
         """Kill the first pool process that comes to `point` with such a key, once."""
-        self.killed = True
+        self.provoked.add(KILLED)
         return crashing.plan(self.ground.faults, point, match)
 
     def kill_one(self, pid: int) -> None:
         """SIGKILL to one pool process."""
-        self.killed = True
+        self.provoked.add(KILLED)
         os.kill(pid, signal.SIGKILL)
 
     def freeze_at(self, point: str, match: str = "") -> Path:
@@ -270,6 +281,34 @@ class Workers:
 
     def delay_at(self, point: str, match: str = "", seconds: float = 0.5) -> Path:
         return crashing.plan(self.ground.faults, point, match, deed="delay", seconds=seconds)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Freeze them all while the block runs, so that others have the work for themselves."""
+        self.provoked.add(AWAY)
+        for worker in self:
+            worker.signal(signal.SIGSTOP)
+        # Or the broker would hand the next messages to the frozen ones, which wait for them.
+        with broker() as client:
+            for waiting in client.client_list():
+                if waiting["cmd"] == "brpop":
+                    client.client_kill(waiting["addr"])
+        try:
+            yield
+        finally:
+            for worker in self:
+                worker.signal(signal.SIGCONT)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Start them for the block, and end them with it."""
+        for worker in self:
+            worker.forget_log()
+        try:
+            self.ready()
+            yield
+        finally:
+            self.kill()
 
     def stop(self) -> None:
         for worker in self:
@@ -398,7 +437,7 @@ def check(sandbox: Sandbox, workers: Workers) -> Callable[..., None]:
     from tests.after import after_checks  # a conftest is read before Django's set-up
 
     def check(*injected: str, **options: Any) -> None:
-        known = (*injected, KILLED) if workers.killed else injected
+        known = (*injected, *workers.provoked)
         after_checks(sandbox, list(workers), injected=known, **options)
 
     return check

@@ -7,6 +7,7 @@ from config.celery import app
 from durable.models import Run
 from durable.tasks import advance
 from tests.processes import (
+    AWAY,
     SWEEP,
     TTL,
     broker,
@@ -27,8 +28,6 @@ pytestmark = [
 # Seconds after the broker's return within which every run must be on its way again: Celery's
 # consumer tries every two, four, six ... seconds, and the next sweep announces what is due.
 BACK = 20
-# What a worker says while the broker is away on purpose.
-AWAY = r"(kombu|redis)\.exceptions\.\w*Error|^ConnectionRefusedError"
 
 
 def queued():

@@ -15,8 +15,8 @@ from tests.scenarios import crashing
 
 TIMEOUT = 2.0
 SETTLE = 1.0
-LANDS_LATE = 5.0
-"""Seconds after its start in which the late call of a scenario lands."""
+LANDS_LATE = 2.5
+"""Seconds after its start at which the late call of a scenario lands, long given up."""
 
 JSON = dict[str, Any]
 
@@ -131,7 +131,9 @@ def pay_blind(call: Call, order: str, amount: str) -> JSON:
 
 
 @durable.effect(
-    name="scenario_pay_late", reconcile=find_charge, **{**PAYING, "settle": LANDS_LATE + 1}
+    name="scenario_pay_late",
+    reconcile=find_charge,
+    **{**PAYING, "timeout": 1.0, "settle": LANDS_LATE},
 )
 def pay_late(call: Call, order: str, amount: str) -> JSON:
     """A payment that may land long after its call was given up."""
