@@ -1,5 +1,6 @@
 """`manage.py orders FILE.jsonl`: start one fulfilment per order, once, however often it is run."""
 
+import time
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator
@@ -8,11 +9,15 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
+from django.db import InterfaceError, OperationalError, connection
 from tqdm import tqdm
 
 from durable import runs
 from durable.errors import StartKeyConflict
 from examples.orders import BadLine, parse
+
+# Seconds that the database may be away.
+PATIENCE = 60.0
 
 
 class Command(BaseCommand):
@@ -30,7 +35,7 @@ class Command(BaseCommand):
         lines = tqdm(_lines(options["file"]), total=total, unit="order", disable=None)
         for number, line in lines:
             try:
-                counts[_start(line, number, actor, options["tenant"])] += 1
+                counts[_patiently(line, number, actor, options["tenant"])] += 1
             except BadLine as problem:
                 counts["bad"] += 1
                 with tqdm.external_write_mode():
@@ -49,6 +54,19 @@ def _actor(username: str | None) -> str:
     if not get_user_model()._default_manager.filter(username=username).exists():
         raise CommandError(f"there is no user {username!r}")
     return f"user:{username}"
+
+
+def _patiently(line: str, number: int, actor: str, tenant: str | None) -> str:
+    """Start one order, over a restart of the database: the start key makes a repeat harmless."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return _start(line, number, actor, tenant)
+        except (OperationalError, InterfaceError):
+            connection.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
 
 
 def _start(line: str, number: int, actor: str, tenant: str | None) -> str:
