@@ -165,7 +165,13 @@ def _ask(proposal: Proposal, at: datetime, *, instead_of: Found | None = None) -
             decide_by,
         ),
     )
-    return Ask(statement=statement, approval_id=approval_id, decide_by=decide_by, facts=facts)
+    return Ask(
+        statement=statement,
+        approval_id=approval_id,
+        decide_by=decide_by,
+        facts=facts,
+        instead_of=instead_of.id if instead_of is not None else None,
+    )
 
 
 def _changes(proposal: Proposal, found: Found) -> list[str]:

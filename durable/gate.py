@@ -61,6 +61,7 @@ class Ask:
     approval_id: UUID
     decide_by: datetime
     facts: dict[str, JSON]  # for the event `approval.requested`
+    instead_of: UUID | None = None  # the older request that this one replaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

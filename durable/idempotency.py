@@ -230,12 +230,26 @@ class Attempt:
 
     def _ask(self, ask: gate.Ask) -> NoReturn:
         """Store record and request in one transaction, then wait."""
+        self._refuse_a_vanished_request(ask)
         proposal = self.proposal
         # The gate's facts first: they may not overwrite what identifies the call.
         facts = {**ask.facts, **json.loads(proposal.payload())}
         asked = proposal.written(EventType.APPROVAL_REQUESTED, canonical.dumps(facts))
         self.context.write(proposal.opening(), ask.statement, asked)
         self._suspend(WaitingFor.APPROVAL, due=ask.decide_by)
+
+    def _refuse_a_vanished_request(self, ask: gate.Ask) -> None:
+        """Somebody was asked, and the database has no trace of it: a person must look first."""
+        asked = [e.seq for e in self._events() if e.type == EventType.APPROVAL_REQUESTED]
+        if not asked or ask.instead_of is not None:
+            return
+        resumed = self.context.history.latest(EventType.RESUME_REQUESTED)
+        if resumed is None or resumed.seq < asked[-1]:
+            self._block(
+                BlockCode.APPROVAL_MISSING,
+                f"The request for approval that event {asked[-1]} of the log names is gone."
+                " Resume the run to ask again.",
+            )
 
     def _refuse(self, error: Exception) -> NoReturn:
         """A person, or time, said no: the intent is void and the body sees why."""
