@@ -553,7 +553,8 @@ def _needs_worker(seen: Snapshot, sentence: str) -> Explanation | None:
 def _no_sweep(seen: Snapshot) -> str:
     if seen.swept_at is None:
         return "No worker has ever looked for work; is one running?"
-    return f"No worker has looked for work since {ago(seen.swept_at, seen.now)}; is one running?"
+    idle = duration(seen.now - seen.swept_at)
+    return f"No worker has looked for work for {idle}; is one running?"
 
 
 # Words for times and people ----------------------------------------------------------------------

@@ -69,7 +69,7 @@ CASES = {
             swept_at=ago(minutes=13),
         ),
         "Its worker stopped 12 min ago without saying so, and no other has taken over yet."
-        " No worker has looked for work since 13 min ago; is one running?",
+        " No worker has looked for work for 13 min; is one running?",
         ("start_worker", "cancel"),
     ),
     "pending": (
@@ -113,7 +113,7 @@ CASES = {
     "decided, no worker": (
         seen(received=(received("approval.decided"),), swept_at=ago(hours=1)),
         "The decision of ana is recorded; a worker has not taken it yet."
-        " No worker has looked for work since 1 h ago; is one running?",
+        " No worker has looked for work for 1 h; is one running?",
         ("start_worker", "cancel"),
     ),
     "question": (
