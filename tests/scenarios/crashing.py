@@ -93,6 +93,7 @@ def install() -> None:
     Journal.call = _around_call(Journal.call)  # type: ignore[method-assign]
     Journal.write = _around_write(Journal.write)  # type: ignore[method-assign]
     inbox.poke = _before_poke(inbox.poke)
+    inbox.announce = _before_announce(inbox.announce)
     sweeper.sweep = _unless_paused(sweeper.sweep)
     task_postrun.connect(_after_task, weak=False)
     if "SCENARIO_TOUCH" in os.environ:
@@ -156,6 +157,14 @@ def _before_poke(poke: Callable[..., None]) -> Callable[..., None]:
     def wrapped(run_id: UUID, *, cancel: bool = False) -> None:
         point("commit", str(run_id))
         poke(run_id, cancel=cancel)
+
+    return wrapped
+
+
+def _before_announce(announce: Callable[..., None]) -> Callable[..., None]:
+    def wrapped(run_id: UUID) -> None:
+        point("commit", str(run_id))
+        announce(run_id)
 
     return wrapped
 
