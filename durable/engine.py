@@ -189,7 +189,7 @@ class Execution:
         elif error is not None:
             self._turn_back(context, "failed", error)
         else:
-            self._succeed(value)
+            self._succeed(context, value)
 
     def _obey(self, context: Context, control: ControlFlow) -> None:
         if isinstance(control, Abandon):
@@ -213,11 +213,11 @@ class Execution:
             f" which the log has (event {event.seq}). The code or an unrecorded value changed.",
         )
 
-    def _succeed(self, value: Any) -> None:
+    def _succeed(self, context: Context, value: Any) -> None:
         try:
             output = canonical.dumps(value, path="output")
         except InvalidValue as error:
-            self._finish(RunStatus.FAILED, error=error, report=compensation.Report())
+            self._turn_back(context, "failed", error)
             return
         self._end(
             RunStatus.SUCCEEDED,
@@ -281,17 +281,16 @@ class Execution:
         self,
         status: RunStatus,
         *,
-        error: Exception | dict[str, JSON] | None,
+        error: dict[str, JSON] | None,
         report: compensation.Report,
-        reason: str = "failed",
+        reason: str,
     ) -> None:
-        stored = failures.dump(error) if isinstance(error, Exception) else error
         self._end(
             status,
-            self._report(report, error=stored),
-            error=canonical.dumps(stored) if stored else None,
+            self._report(report, error=error),
+            error=canonical.dumps(error) if error else None,
             code="GIVEN_UP" if reason == "given_up" else "FAILED",
-            reason=str(stored["message"]) if stored else "An operator gave up.",
+            reason=str(error["message"]) if error else "An operator gave up.",
         )
 
     def _end(
