@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,8 @@ from durable.leases import Fence
 from durable.models import Run
 from durable.registry import WorkflowDefinition
 from durable.statuses import EventType, Phase
+
+logger = logging.getLogger(__name__)
 
 MAX_BRANCHES = 16
 
@@ -81,6 +84,20 @@ class Context:
             self.stop(Abandon())
         if self.fence.cancel_requested and self.fence.phase == Phase.FORWARD:
             self.stop(CancelNow())
+
+    @contextmanager
+    def faultless(self) -> Iterator[None]:
+        """Span the engine's own work on a call: a fault in it never reaches the body.
+
+        The lease is given up; another claim reads what is stored and tries again, and one that
+        makes no progress blocks the run in the end.
+        """
+        try:
+            yield
+        except Exception:
+            logger.exception("a fault of the engine in run %s", self.run.id)
+            self.fence.lose(stolen=False)
+            self.stop(Abandon())
 
     # Calls and their paths ----------------------------------------------------------------
 
@@ -196,6 +213,8 @@ class Context:
         try:
             yield root
         finally:
+            # A thread that kept this context must not act for a run that has been let go.
+            root.closed = root.closed or Abandon()
             _scope.reset(token)
 
 
@@ -205,7 +224,7 @@ class Scope:
     def __init__(self, context: Context, prefix: str) -> None:
         self.context = context
         self.prefix = prefix
-        self.closed: Suspend | None = None
+        self.closed: ControlFlow | None = None
         self._count = 0
 
     def next_path(self) -> str:

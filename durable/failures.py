@@ -13,6 +13,7 @@ from durable.canonical import JSON, UNSTORABLE, plain
 from durable.errors import InvalidValue, StoredError
 
 MAX_MESSAGE = 4000
+MAX_SIZE = 64 * 1024
 
 
 def clean(text: str) -> str:
@@ -31,12 +32,16 @@ def dump(error: BaseException) -> dict[str, JSON]:
     """Return the error as JSON: its class, message, arguments and fields."""
     kind = type(error)
     fields = {name: _storable(value) for name, value in vars(error).items() if name[:1] != "_"}
-    return {
+    stored: dict[str, JSON] = {
         "kind": f"{kind.__module__}:{kind.__qualname__}",
         "message": clean(str(error)),
         "args": [_storable(argument) for argument in error.args],
         "fields": fields,
     }
+    if len(repr(stored)) > MAX_SIZE:
+        # What is too large to store beside the outcome must not cost the outcome.
+        stored |= {"args": [stored["message"]], "fields": {}}
+    return stored
 
 
 def _class_named(kind: str) -> type[Exception] | None:

@@ -84,7 +84,11 @@ def perform(
     """
     attempt = Attempt(scope, Proposal(scope.context, effect, path, parameters), undoes)
     events = scope.context.replay(path, effect.name, attempt.proposal.fingerprint)
-    return (answers.recorded(events) or attempt.make(events)).value()
+    answer = answers.recorded(events)
+    if answer is None:
+        with scope.context.faultless():
+            answer = attempt.make(events)
+    return answer.value()
 
 
 class Attempt:
@@ -121,12 +125,12 @@ class Attempt:
         """One try: start, call, store. None: what it relied on has changed, look again."""
         self.context.check(self.scope)
         try:
-            self._start()
+            refused = self._start()
         except KeyTaken as taken:
             return self._meet(taken)
         except (NotApproved, RowChanged):
             return None
-        return self._call()
+        return refused or self._call()
 
     def _obey_backoff(self, events: list[StoredEvent]) -> None:
         last = events[-1]
@@ -170,8 +174,11 @@ class Attempt:
 
     # Asking the gate and starting -------------------------------------------------------------
 
-    def _start(self) -> None:
-        """Store the intent. Parks while undecided; raises KeyTaken, NotApproved, RowChanged."""
+    def _start(self) -> Answer | None:
+        """Store the intent; the answer is that somebody refused it. Parks while undecided.
+
+        Raises KeyTaken, NotApproved, RowChanged.
+        """
         permit: tuple[Statement, ...] = ()
         approval_version = None
         verdict = self._verdict()
@@ -181,7 +188,7 @@ class Attempt:
             case gate.Ask():
                 self._ask(verdict)
             case gate.Refused():
-                self._refuse(verdict.error)
+                return self._refuse(verdict.error)
             case gate.Allowed():
                 permit, approval_version = (verdict.statement,), verdict.approval_version
         undoing = self._moving_original(
@@ -194,6 +201,7 @@ class Attempt:
             self.sent_again, self.before = bool(self.before), ()
         else:
             self.context.call(records.BEGIN, proposal.beginning(), events=1)
+        return None
 
     def _verdict(self) -> gate.Verdict | None:
         """What the gate says now. None: nobody needs to be asked."""
@@ -251,14 +259,15 @@ class Attempt:
                 " Resume the run to ask again.",
             )
 
-    def _refuse(self, error: Exception) -> NoReturn:
+    def _refuse(self, error: Exception) -> Answer:
         """A person, or time, said no: the intent is void and the body sees why."""
-        stored = failures.dump(error)
+        answer = Answer(error=failures.dump(error))
+        refused = self.proposal.payload(error=answer.error)
         self.context.write(
             records.moving(self.proposal.operation_id, [RecordStatus.PREPARED], RecordStatus.VOID),
-            self.proposal.written(EventType.EXTERNAL_REFUSED, self.proposal.payload(error=stored)),
+            self.proposal.written(EventType.EXTERNAL_REFUSED, refused),
         )
-        raise failures.load(stored)
+        return answer
 
     # The key was met ----------------------------------------------------------------------------
 

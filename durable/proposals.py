@@ -12,6 +12,7 @@ from durable import canonical, gate, records
 from durable.answers import Answer
 from durable.canonical import JSON
 from durable.context import Context, fact
+from durable.errors import InvalidValue
 from durable.gate import Statement
 from durable.journal import Fact, written
 from durable.models import uuid7
@@ -19,6 +20,16 @@ from durable.registry import EffectDefinition
 from durable.statuses import EventType, RecordStatus
 
 NODE = "main"
+
+
+# Characters. Longer than any service takes, shorter than what an index can hold.
+MAX_KEY = 500
+
+
+def _check_key(key: str, path: str) -> None:
+    canonical.check_text(key, path)
+    if not key or len(key) > MAX_KEY:
+        raise InvalidValue(f"must have 1 to {MAX_KEY} characters", path=path)
 
 
 class Proposal:
@@ -35,7 +46,7 @@ class Proposal:
         self.parameters: dict[str, JSON] = json.loads(self.request)
         self.fingerprint = canonical.short_digest(self.request)
         self.key = effect.text(effect.key, self.parameters)
-        canonical.check_text(self.key, f"{effect.name} key")
+        _check_key(self.key, f"{effect.name} key")
         self.hash = canonical.digest("request", f"{effect.operation}\n{self.request}")
         self.operation_id: UUID = uuid7()
 

@@ -186,6 +186,9 @@ def add_workflow(definition: WorkflowDefinition) -> None:
 
 
 def add_task(definition: TaskDefinition) -> None:
+    """Remember a task that can be undone: undoing finds it by its name. ValueError on a clash."""
+    if definition.compensate is None:
+        return  # only called, never looked up: two apps may both have a `validate`
     _refuse_clash(_tasks.get(definition.name), definition)
     _tasks[definition.name] = definition
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from django.db import OperationalError, connections, transaction
 
 from durable import canonical, failures, retry
+from durable.answers import Answer
 from durable.canonical import JSON
 from durable.context import Context, Scope, fact, inside
 from durable.control import Abandon, ControlFlow, Suspend, Wait
@@ -45,7 +46,10 @@ def perform(scope: Scope, task: TaskDefinition, path: str, parameters: dict[str,
             return last.payload["result"]
         if last.type == EventType.TASK_FAILED:
             raise failures.load(last.payload["error"])
-    return _Attempts(scope, task, path, parameters, request, fingerprint).make(events)
+    with context.faultless():
+        attempts = _Attempts(scope, task, path, parameters, request, fingerprint)
+        answer = attempts.make(events)
+    return answer.value()
 
 
 class _Attempts:
@@ -69,7 +73,7 @@ class _Attempts:
         self.head = f'"input":"{fingerprint}","name":{json.dumps(task.name)}'
         self.fingerprint = fingerprint
 
-    def make(self, events: list[StoredEvent]) -> JSON:
+    def make(self, events: list[StoredEvent]) -> Answer:
         """Try until it succeeds, fails for good, or has to wait longer than a moment."""
         failed = [event for event in events if event.type == EventType.TASK_RETRYING]
         attempt = len(failed) + 1
@@ -80,11 +84,15 @@ class _Attempts:
         started = time.monotonic()
         while True:
             try:
-                return self._try_once()
+                return Answer(self._try_once())
             except (ControlFlow, KeyboardInterrupt, SystemExit):
                 raise
             except Exception as error:
-                attempt = self._after(error, attempt, spent + time.monotonic() - started)
+                elapsed = spent + time.monotonic() - started
+                final = self._after(error, attempt, elapsed)
+            if final is not None:
+                return final
+            attempt += 1
 
     def _try_once(self) -> JSON:
         if self.task.atomic:
@@ -145,8 +153,8 @@ class _Attempts:
             if alias != "default":
                 held.enter_context(connections[alias].execute_wrapper(_refuse))
 
-    def _after(self, error: Exception, attempt: int, elapsed: float) -> int:
-        """Decide what follows a failed try: the number of the next one, a stored wait, or raise."""
+    def _after(self, error: Exception, attempt: int, elapsed: float) -> Answer | None:
+        """Decide what follows a failed try: the final error, a stored wait, or (None) another."""
         decision = None
         if not isinstance(error, HOPELESS):
             decision = retry.decide(
@@ -156,7 +164,7 @@ class _Attempts:
         if decision is None:
             failed = {"error": stored, "input": self.fingerprint, "name": self.task.name}
             self._append(EventType.TASK_FAILED, failed)
-            raise failures.load(stored) from error
+            return Answer(error=stored)
         due = self.context.now() + timedelta(seconds=decision.delay)
         retrying = {
             "attempt": attempt,
@@ -170,7 +178,7 @@ class _Attempts:
             self._suspend(due)
         time.sleep(decision.delay)
         self.context.check(self.scope)
-        return decision.attempt
+        return None
 
     def _append(self, type: EventType, payload: JSON) -> None:
         self.context.append(fact(type, self.path, canonical.dumps(payload)), sync=True)

@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 from typing import NoReturn
 
 from durable import canonical, failures
+from durable.answers import Answer
 from durable.canonical import JSON
 from durable.context import Scope, fact
 from durable.control import Suspend, Wait
 from durable.errors import InterruptExpired, InvalidValue
 from durable.gate import Statement
+from durable.history import StoredEvent
 from durable.journal import RowChanged, written
 from durable.models import uuid7
 from durable.statuses import EventType, WaitingFor
@@ -35,13 +37,20 @@ def interrupt(scope: Scope, question: str, schema: JSON, timeout: timedelta | No
             return event.payload["value"]
         if event.type == EventType.INTERRUPT_EXPIRED:
             raise failures.load(event.payload["error"])
-    if not events:
-        _open(scope, path, question, schema, timeout, fingerprint)
-    expires = events[0].payload["expires_at"]
+    with context.faultless():
+        if not events:
+            _open(scope, path, question, schema, timeout, fingerprint)
+        answer = _look_again(scope, path, events[0])
+    return answer.value()
+
+
+def _look_again(scope: Scope, path: str, asked: StoredEvent) -> Answer:
+    """The question is open: wait on, or close it when its time is over."""
+    expires = asked.payload["expires_at"]
     due = datetime.fromisoformat(expires) if expires else None
-    if due is not None and due <= context.now():
-        _expire(scope, path)
-    context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.ANSWER, due=due)))
+    if due is not None and due <= scope.context.now():
+        return _expire(scope, path)
+    scope.context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.ANSWER, due=due)))
 
 
 def _open(
@@ -76,11 +85,11 @@ def _open(
     context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.ANSWER, due=due)))
 
 
-def _expire(scope: Scope, path: str) -> NoReturn:
+def _expire(scope: Scope, path: str) -> Answer:
     """Close the question; when somebody answered first, their answer is about to be moved."""
     context = scope.context
-    stored = failures.dump(InterruptExpired())
-    payload = canonical.dumps({"error": stored})
+    answer = Answer(error=failures.dump(InterruptExpired()))
+    payload = canonical.dumps({"error": answer.error})
     try:
         context.write(
             Statement(sql=EXPIRE_INTERRUPT, params=(context.run.id, path)),
@@ -88,7 +97,7 @@ def _expire(scope: Scope, path: str) -> NoReturn:
         )
     except RowChanged:
         context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.ANSWER)))
-    raise failures.load(stored)
+    return answer
 
 
 def sleep(scope: Scope, duration: timedelta) -> None:

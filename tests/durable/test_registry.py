@@ -70,14 +70,33 @@ def test_two_apps_cannot_declare_one_name():
         return order
 
     elsewhere.__module__ = "another.app"
-    task(name="registry-clash")(lambda order: order)
+    effect(name="registry-clash", key="{order}")(lambda call, order: order)
     with pytest.raises(ValueError, match=r"another\.app"):
-        registry.add_task(TaskDefinition(name="registry-clash", function=elsewhere, retry=Retry()))
+        registry.add_effect(
+            EffectDefinition(
+                name="registry-clash", function=elsewhere, operation="charge", key="{order}"
+            )
+        )
+    undone = TaskDefinition(
+        name="registry-clash", function=elsewhere, retry=Retry(), compensate=elsewhere
+    )
+    task(name="registry-clash", compensate=elsewhere)(lambda order: order)
+    with pytest.raises(ValueError, match=r"another\.app"):
+        registry.add_task(undone)
     workflow(name="registry-clash", version="1")(lambda order: order)
     with pytest.raises(ValueError, match="two modules"):
         registry.add_workflow(
             WorkflowDefinition(name="registry-clash", version="1", function=elsewhere)
         )
+
+
+def test_two_apps_may_both_have_a_task_of_one_name_that_nobody_undoes():
+    def elsewhere(order):
+        return order
+
+    elsewhere.__module__ = "another.app"
+    task(name="registry-shared")(lambda order: order)
+    registry.add_task(TaskDefinition(name="registry-shared", function=elsewhere, retry=Retry()))
 
 
 def test_a_new_run_gets_the_version_declared_last_and_old_ones_stay():
