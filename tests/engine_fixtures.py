@@ -36,9 +36,26 @@ def alone(
         if "<locals>" in definition.function.__qualname__:
             del registry._workflows[place]
     signals.run_ready.disconnect(dispatch_uid="durable.hint")
+    signals.message_stored.disconnect(dispatch_uid="durable.relay")
     service.clear()
     yield
     signals.run_ready.connect(tasks.hint, dispatch_uid="durable.hint")
+    signals.message_stored.connect(tasks.hint_relay, dispatch_uid="durable.relay")
+
+
+@pytest.fixture
+def hints(alone: None) -> Iterator[list[Any]]:
+    """The ids of the runs that workers are told about, as anybody who listens hears them."""
+    from durable import signals
+
+    told: list[Any] = []
+
+    def listen(sender: Any, run_id: Any, **kwargs: Any) -> None:
+        told.append(run_id)
+
+    signals.run_ready.connect(listen, dispatch_uid="tests.hints")
+    yield told
+    signals.run_ready.disconnect(dispatch_uid="tests.hints")
 
 
 @pytest.fixture

@@ -1,3 +1,10 @@
-from tests.engine_fixtures import alone, checked, clock, engine_connections, large_payments_ask
+from tests.engine_fixtures import (
+    alone,
+    checked,
+    clock,
+    engine_connections,
+    hints,
+    large_payments_ask,
+)
 
-__all__ = ["alone", "checked", "clock", "engine_connections", "large_payments_ask"]
+__all__ = ["alone", "checked", "clock", "engine_connections", "hints", "large_payments_ask"]

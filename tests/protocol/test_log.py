@@ -265,36 +265,30 @@ def test_two_executors_with_one_number_do_not_both_write_it():
 
 
 @pytest.mark.usefixtures("checked")
-def test_a_start_that_is_rolled_back_leaves_nothing(monkeypatch):
+def test_a_start_that_is_rolled_back_leaves_nothing(hints):
     """B08: no run, no event, no wake-up."""
-    announced: list[object] = []
-    monkeypatch.setattr(inbox, "announce", announced.append)
     with transaction.atomic():
         start(log_odd)
         transaction.set_rollback(True)
-    assert (Run.objects.count(), Event.objects.count(), announced) == (0, 0, [])
+    assert (Run.objects.count(), Event.objects.count(), hints) == (0, 0, [])
 
 
 @pytest.mark.usefixtures("checked")
-def test_an_inner_rollback_leaves_no_run_while_the_outer_one_commits(monkeypatch):
+def test_an_inner_rollback_leaves_no_run_while_the_outer_one_commits(hints):
     """B08."""
-    announced: list[object] = []
-    monkeypatch.setattr(inbox, "announce", announced.append)
     with transaction.atomic():
         kept = start(log_odd)
         with transaction.atomic():
             start(log_odd)
             transaction.set_rollback(True)
     assert [run.id for run in Run.objects.all()] == [kept.id]
-    assert announced == [kept.id]
+    assert hints == [kept.id]
     assert set(Event.objects.values_list("run_id", flat=True)) == {kept.id}
 
 
 @pytest.mark.usefixtures("checked")
-def test_an_earlier_hook_that_raises_does_not_cost_the_wake_up(monkeypatch):
+def test_an_earlier_hook_that_raises_does_not_cost_the_wake_up(hints):
     """B08."""
-    announced: list[object] = []
-    monkeypatch.setattr(inbox, "announce", announced.append)
 
     def raises():
         raise RuntimeError("somebody else's hook")
@@ -302,11 +296,11 @@ def test_an_earlier_hook_that_raises_does_not_cost_the_wake_up(monkeypatch):
     with transaction.atomic():
         transaction.on_commit(raises, robust=True)
         run = start(log_odd)
-    assert announced == [run.id]
+    assert hints == [run.id]
 
 
 @pytest.mark.usefixtures("checked")
-def test_a_hook_that_raises_and_stops_all_later_ones_costs_one_sweep_only(monkeypatch):
+def test_a_hook_that_raises_and_stops_all_later_ones_costs_one_sweep_only(hints):
     """B08: the row is due, and the sweep looks for rows."""
     from uuid import uuid4
 
@@ -319,10 +313,9 @@ def test_a_hook_that_raises_and_stops_all_later_ones_costs_one_sweep_only(monkey
         transaction.on_commit(raises)
         run = start(log_odd)
     execute("UPDATE durable_run SET wake_at = wake_at - interval '1 min'")
-    announced: list[object] = []
-    monkeypatch.setattr(inbox, "announce", announced.append)
+    assert hints == []
     assert sweeper.sweep(uuid4())
-    assert announced == [run.id]
+    assert hints == [run.id]
 
 
 @pytest.mark.usefixtures("checked")

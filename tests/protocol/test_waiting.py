@@ -57,13 +57,11 @@ def waits_asks_for_an_hour(order):
         return ["nobody", pay(order, "10")["id"]]
 
 
-def sweep_finds(monkeypatch):
+def sweep_finds(hints):
     """The runs that one sweep tells the workers about."""
-    announced: list[object] = []
-    with monkeypatch.context() as listening:
-        listening.setattr(inbox, "announce", announced.append)
-        assert sweeper.sweep(SWEEPER) is not None
-    return announced
+    hints.clear()
+    assert sweeper.sweep(SWEEPER) is not None
+    return hints
 
 
 def forget(monkeypatch):
@@ -74,11 +72,11 @@ def forget(monkeypatch):
 # Parked ------------------------------------------------------------------------------------------
 
 
-def test_a_run_that_waits_holds_no_lease_and_is_not_timed_out(clock, monkeypatch):
+def test_a_run_that_waits_holds_no_lease_and_is_not_timed_out(clock, hints):
     """E11: neither its task's limit nor a lease runs while a person thinks."""
     run = begin(waits_asks)
     clock.forward(30 * 86400)
-    assert sweep_finds(monkeypatch) == []
+    assert sweep_finds(hints) == []
     assert go(run).status == "waiting"
     assert (lease(run).owner, lease(run).epoch) == (None, 1)
     assert types(run)[-1] == "interrupt.waiting"
@@ -87,7 +85,7 @@ def test_a_run_that_waits_holds_no_lease_and_is_not_timed_out(clock, monkeypatch
     assert len(events(run, "lease.acquired")) == 2
 
 
-def test_an_approval_awaited_for_a_month_runs_its_step_once(clock, monkeypatch, large_payments_ask):
+def test_an_approval_awaited_for_a_month_runs_its_step_once(clock, large_payments_ask):
     """E11."""
     from datetime import timedelta
 
@@ -108,7 +106,7 @@ def test_an_approval_awaited_for_a_month_runs_its_step_once(clock, monkeypatch, 
     assert service.calls == ["A-1:pay"]
 
 
-def test_a_sleeping_run_wakes_once_when_its_time_has_come(clock, monkeypatch):
+def test_a_sleeping_run_wakes_once_when_its_time_has_come(clock, hints):
     @workflow(version="1")
     def sleeps_twice(order):
         sleep(60)
@@ -116,9 +114,9 @@ def test_a_sleeping_run_wakes_once_when_its_time_has_come(clock, monkeypatch):
         return "awake"
 
     run = begin(sleeps_twice)
-    assert sweep_finds(monkeypatch) == []
+    assert sweep_finds(hints) == []
     clock.forward(61)
-    assert sweep_finds(monkeypatch) == [run.id]
+    assert sweep_finds(hints) == [run.id]
     run = go(run)
     assert run.status == "waiting"
     clock.forward(61)
@@ -137,41 +135,41 @@ def test_a_sleep_may_not_be_negative():
 # Lost nudges -------------------------------------------------------------------------------------
 
 
-def test_an_answer_whose_nudge_was_lost_is_found_by_the_sweep(monkeypatch):
+def test_an_answer_whose_nudge_was_lost_is_found_by_the_sweep(monkeypatch, hints):
     """A09, E06."""
     run = begin(waits_asks)
     with monkeypatch.context() as lossy:
         forget(lossy)
         answer(run, "yes")
     assert fresh(run).wake_at is None
-    assert sweep_finds(monkeypatch) == [run.id]
+    assert sweep_finds(hints) == [run.id]
     assert output(go(run)) == "yes"
 
 
-def test_a_cancel_whose_nudge_was_lost_is_found_by_the_sweep(monkeypatch):
+def test_a_cancel_whose_nudge_was_lost_is_found_by_the_sweep(monkeypatch, hints):
     run = begin(waits_asks)
     with monkeypatch.context() as lossy:
         forget(lossy)
         runs.cancel(run.id, actor="user:oscar", reason="changed my mind")
-    assert sweep_finds(monkeypatch) == [run.id]
+    assert sweep_finds(hints) == [run.id]
     assert go(run).status == "cancelled"
 
 
-def test_a_run_whose_first_hint_was_lost_is_found_by_the_sweep(clock, monkeypatch):
+def test_a_run_whose_first_hint_was_lost_is_found_by_the_sweep(clock, hints):
     run = start(waits_asks)
     clock.forward(5)
-    assert sweep_finds(monkeypatch) == [run.id]
+    assert sweep_finds(hints) == [run.id]
 
 
-def test_a_dead_workers_run_is_found_by_the_sweep(clock, monkeypatch):
+def test_a_dead_workers_run_is_found_by_the_sweep(clock, hints):
     from tests.crashes import crash
 
     run = start(waits_asks)
     with crash(at="node.started"):
         go(run)
-    assert sweep_finds(monkeypatch) == []
+    assert sweep_finds(hints) == []
     clock.forward(10)
-    assert sweep_finds(monkeypatch) == [run.id]
+    assert sweep_finds(hints) == [run.id]
     assert go(run).status == "waiting"
 
 
