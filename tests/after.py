@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
+from uuid import UUID
 
 import psycopg
 from django.db import DatabaseError, connection, transaction
@@ -21,6 +22,7 @@ from durable import conf
 from durable.models import Event, IdempotencyRecord, InboxItem, Interrupt, Lease, Run
 from tests.sandbox_fixture import Sandbox
 
+NOBODY = UUID(int=0)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FINAL = {"succeeded": "run.succeeded", "failed": "run.failed", "cancelled": "run.cancelled"}
 # A run between two statements of its executor; longer than this is a transaction left open.
@@ -254,7 +256,7 @@ def _waits_for_something(run: Run) -> bool:
             return questions.exists()
         case "record":
             return IdempotencyRecord.objects.filter(
-                operation_id=run.waiting_on,
+                operation_id=run.waiting_on or NOBODY,
                 status__in=["prepared", "running", "unknown", "failed", "compensating"],
             ).exists()
         case _:

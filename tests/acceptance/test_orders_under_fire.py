@@ -184,7 +184,7 @@ class Books:
 
     def sold(self):
         """What the shipped orders took from the shelf."""
-        sold = Counter()
+        sold: Counter[str] = Counter()
         for order_id in self.started:
             if self.inside(order_id)[2] == "shipped":
                 for line in self.given[order_id]["lines"]:

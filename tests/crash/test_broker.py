@@ -1,5 +1,7 @@
 """The broker redelivers, blinks, forgets and refuses; the runs go on, each step once."""
 
+from typing import Any
+
 import pytest
 
 from approvals.models import Approval
@@ -39,7 +41,8 @@ def queued():
 def redeliver():
     """What the broker's client does once a message is not acknowledged for too long."""
     with app.connection_for_read(transport_options={"visibility_timeout": 0}) as link:
-        link.default_channel.qos.restore_visible(interval=1)
+        channel: Any = link.default_channel
+        channel.qos.restore_visible(interval=1)
 
 
 def test_a_step_longer_than_the_visibility_timeout_is_done_once(workers, sandbox, check):

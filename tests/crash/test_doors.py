@@ -28,9 +28,7 @@ class Browser:
         logged_in = Client()
         logged_in.force_login(person)
         session = {"sessionid": logged_in.cookies["sessionid"].value}
-        self.client = httpx.Client(
-            base_url=web.url, cookies=session, trust_env=False, timeout=20
-        )
+        self.client = httpx.Client(base_url=web.url, cookies=session, trust_env=False, timeout=20)
 
     def get(self, address):
         answer = self.client.get(address, follow_redirects=True)

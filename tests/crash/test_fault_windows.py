@@ -10,11 +10,14 @@ from tests.scenarios.looking import (
     applied,
     approve,
     clock,
+    due,
     lease,
     now,
+    output,
     record,
     sends,
     start,
+    stored,
     types,
 )
 
@@ -50,7 +53,7 @@ def test_a_payment_that_happened_and_was_not_stored_is_looked_up_and_not_repeate
     settle([run.id])
     assert now(run).status == "succeeded"
     assert len(sends(sandbox, run)) == 1
-    assert canonical.loads(now(run).output)["id"] == record(run).external_resource_id
+    assert output(run)["id"] == record(run).external_resource_id
     recovery = types(run)[types(run).index("lease.lost") :]
     assert recovery[:4] == ["lease.lost", "lease.acquired", "external.unknown", "run.resumed"]
     assert "external.reconciled" in recovery
@@ -98,7 +101,7 @@ def test_the_same_key_with_another_amount_is_refused_and_never_sent(workers, san
     second = start("pays", "P-1", "99.00")
     settle([second.id])
     assert now(second).status == "failed"
-    assert canonical.loads(now(second).error)["kind"].endswith(":KeyReused")
+    assert stored(now(second).error)["kind"].endswith(":KeyReused")
     assert sends(sandbox, second) == []
     assert record(first).sent_request == canonical.dumps({"amount": "10.00", "order": "P-1"})
     check()
@@ -125,7 +128,7 @@ def test_what_was_approved_does_not_cover_what_the_code_wants_afterwards(
     settle([run.id])
     assert now(run).status == "succeeded"
     assert applied(sandbox, run) == [1]
-    assert canonical.loads(record(run).sent_request)["amount"] == "6000.00"
+    assert stored(record(run).sent_request)["amount"] == "6000.00"
     check()
 
 
@@ -134,14 +137,14 @@ def test_a_run_cancelled_while_it_waits_for_its_retry_sends_nothing_more(workers
     sandbox.switch("payments", "rate-limit", operation="charge", retry_after="3")
     run = start("pays", "P-1")
     wait_until(lambda: now(run).waiting_for == "retry", 10, lambda: types(run))
-    due = now(run).wake_at
+    retry_at = due(run)
     sandbox.switch("payments", "ok", operation="charge")
     runs.cancel(run.id, actor="user:oscar", reason="not wanted any more")
     settle([run.id])
     assert now(run).status == "cancelled"
     head = lease(run).last_seq
     # Past the time at which the retry would have been.
-    wait_until(lambda: clock() > due, 10, lambda: "the time stands still")
+    wait_until(lambda: clock() > retry_at, 10, lambda: "the time stands still")
     stays(lambda: lease(run).last_seq == head, 1, lambda: types(run))
     assert [entry["status"] for entry in sends(sandbox, run)] == [429]
     check()

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from approvals.models import Approval, Permit
-from durable import canonical, effects, errors, runs
+from durable import effects, errors, runs
 from durable.models import Evidence
 from durable.tasks import advance
 from tests.processes import TTL, empty_broker, happened, settle, stays, thaw, wait_until
@@ -16,8 +16,10 @@ from tests.scenarios.looking import (
     lease,
     log,
     now,
+    output,
     record,
     sends,
+    settled,
     start,
     types,
 )
@@ -75,7 +77,7 @@ def test_a_payment_without_answer_waits_for_a_person_and_is_never_tried_blindly(
     else:
         with pytest.raises(errors.TooEarly):  # the first call may still land
             _not_happened(operation)
-        wait_until(lambda: clock() > record(run).settle_until, 10, lambda: record(run))
+        wait_until(lambda: clock() > settled(record(run)), 10, lambda: record(run))
         _not_happened(operation)
     settle([run.id])
     assert now(run).status == "succeeded", types(run)
@@ -83,7 +85,7 @@ def test_a_payment_without_answer_waits_for_a_person_and_is_never_tried_blindly(
     assert len({entry["key"] for entry in paid}) == 1
     if happened_outside:
         assert len(paid) == 1
-        assert canonical.loads(now(run).output) == {"id": "r9"}
+        assert output(run) == {"id": "r9"}
         assert record(run, "scenario_pay_blind").external_resource_id == "r9"
     else:
         assert [entry["applied"] for entry in paid] == [0, 1]
@@ -107,7 +109,7 @@ def test_a_worker_frozen_past_its_lease_sends_too_late_and_is_refused(workers, s
     )
     settle([run.id])
     assert (now(run).status, applied(sandbox, run)) == ("succeeded", [1])
-    head, output = lease(run).last_seq, now(run).output
+    head, answer = lease(run).last_seq, output(run)
     thaw(frozen)
     wait_until(lambda: len(sends(sandbox, run)) == 2, 10, lambda: sends(sandbox, run))
     kept = wait_until(lambda: Evidence.objects.filter(run_id=run.id).first(), 10, list)
@@ -116,7 +118,7 @@ def test_a_worker_frozen_past_its_lease_sends_too_late_and_is_refused(workers, s
     late = sends(sandbox, run)[-1]
     assert (late["status"], late["code"], late["applied"]) == (409, "stale_fence", 0)
     assert late["fence"] == old.epoch
-    assert (lease(run).last_seq, now(run).output) == (head, output)
+    assert (lease(run).last_seq, output(run)) == (head, answer)
     assert record(run).status == "succeeded"
     check()
 
@@ -212,7 +214,7 @@ def test_the_same_payment_at_a_second_place_takes_the_stored_answer(
     approve(Approval.objects.get(), alice)
     settle([run.id])
     assert (now(run).status, applied(sandbox, run)) == ("succeeded", [1])
-    first, second = canonical.loads(now(run).output)
+    first, second = output(run)
     assert first == second
     assert (Approval.objects.count(), Permit.objects.count()) == (1, 1)
     check()

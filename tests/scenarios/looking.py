@@ -8,7 +8,7 @@ from django.db import connection
 
 from approvals import decisions
 from approvals.models import Approval, Decision
-from durable import runs
+from durable import canonical, runs
 from durable.models import Event, IdempotencyRecord, Lease, Run
 from tests.sandbox_fixture import Sandbox
 
@@ -22,6 +22,32 @@ def start(workflow: str, order: str, amount: str = "10.00", **fields: Any) -> Ru
 def now(run: Run) -> Run:
     """The run as it is now."""
     return Run.objects.get(id=run.id)
+
+
+def output(run: Run) -> Any:
+    """What the run returned; fails when it has not returned."""
+    text = now(run).output
+    assert text is not None, now(run).status
+    return canonical.loads(text)
+
+
+def due(run: Run) -> datetime:
+    """When the run wants to go on."""
+    at = now(run).wake_at
+    assert at is not None, now(run).status
+    return at
+
+
+def settled(record: IdempotencyRecord) -> datetime:
+    """When the record's call can no longer land."""
+    assert record.settle_until is not None
+    return record.settle_until
+
+
+def stored(text: str | None) -> Any:
+    """A value that some row keeps as text, and must keep."""
+    assert text is not None
+    return canonical.loads(text)
 
 
 def lease(run: Run) -> Lease:
