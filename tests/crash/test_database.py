@@ -1,7 +1,9 @@
 """PostgreSQL goes away in every way it can; what was stored stays, what was not is done again."""
 
+import httpx
 import pytest
 from django.db import connection
+from knox.models import AuthToken
 
 from durable.models import Event
 from tests.after import after_checks
@@ -102,6 +104,19 @@ def test_a_restart_in_the_middle_of_the_sweep_leaves_no_run_behind(
     for run in runs:
         assert applied(sandbox, run) == [True, True, True]
     check(GONE)
+
+
+def test_a_web_server_answers_the_next_request_after_a_restart(web, restart, oscar):
+    """B04: no page is lost to a connection that was kept too long."""
+    _, token = AuthToken.objects.create(user=oscar)
+    headers = {"Authorization": f"Token {token}"}
+    with httpx.Client(base_url=web.url, headers=headers, trust_env=False, timeout=20) as client:
+        for mode in MODES:
+            for _ in range(4):  # some of its threads have a connection
+                assert client.get("/api/v1/runs/").status_code == 200
+            restart(mode)
+            for _ in range(8):
+                assert client.get("/api/v1/runs/").status_code == 200
 
 
 def test_losing_only_the_heartbeat_connection_costs_nothing(workers, sandbox, check):

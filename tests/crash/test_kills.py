@@ -1,8 +1,12 @@
 """Workers killed or frozen in the middle of an outside action, and what their successors do."""
 
+import os
+import signal
+import time
 from itertools import product
 
 import pytest
+from django.db import connection
 
 from approvals.models import Approval, Permit
 from durable import effects, errors, runs
@@ -251,3 +255,46 @@ def test_a_run_between_two_steps_goes_on_although_its_worker_and_every_message_a
     assert now(run).status == "succeeded"
     assert applied(sandbox, run) == [1, 1, 1]
     check()
+
+
+def test_a_worker_that_is_told_to_stop_finishes_its_step_and_uses_up_no_attempt(
+    workers, sandbox, check
+):
+    """E14: polite deploys during a healthy long step."""
+    run = start("works", "P-1", seconds=2)
+    wait_until(lambda: workers.ground.noted("P-1.work"), 10, lambda: types(run))
+    for worker in workers:
+        os.kill(worker.pid, signal.SIGTERM)
+    wait_until(lambda: not any(worker.alive for worker in workers), 15, lambda: types(run))
+    workers.ready()
+    settle([run.id])
+    assert (now(run).status, lease(run).epoch) == ("succeeded", 1)
+    assert len(workers.ground.noted("P-1.work")) == 1
+    assert applied(sandbox, run) == [True]
+    check()
+
+
+def test_a_long_step_keeps_no_transaction_open_and_no_cancel_waiting(workers, sandbox, check):
+    """P12 in part: nobody waits for somebody else's work."""
+    run = start("works", "P-1", seconds=2.5)
+    wait_until(lambda: workers.ground.noted("P-1.work"), 10, lambda: types(run))
+    began = time.monotonic()
+    runs.cancel(run.id, actor="user:oscar", reason="not wanted any more")
+    assert time.monotonic() - began < 1
+    assert lease(run).cancel_requested
+    stays(lambda: not open_transactions(), 1, open_transactions)
+    assert now(run).status == "running"
+    settle([run.id])
+    assert (now(run).status, sends(sandbox, run)) == ("cancelled", [])
+    check()
+
+
+def open_transactions():
+    """Sessions that hold a transaction open and do nothing in it."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT application_name, query FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state LIKE 'idle in transaction%'"
+            " AND clock_timestamp() - state_change > interval '200 milliseconds'"
+        )
+        return cursor.fetchall()
