@@ -7,7 +7,7 @@ state. What cannot be undone is listed for a person.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +18,6 @@ from durable.gate import Statement
 from durable.history import StoredEvent
 from durable.proposals import Proposal
 from durable.registry import EffectDefinition, TaskDefinition, accepted
-from durable.retry import Retry
 from durable.statuses import EventType, RecordStatus
 
 
@@ -126,7 +125,7 @@ def _undo_task(scope: Scope, definition: TaskDefinition, event: StoredEvent) -> 
     undoing = TaskDefinition(
         name=f"{definition.name}:undo",
         function=definition.compensate,
-        retry=Retry(attempts=definition.retry.attempts),
+        retry=replace(definition.retry, on=(Exception,)),  # whatever goes wrong with an undo
         atomic=definition.atomic,
     )
     parameters = {**event.payload["args"], "result": event.payload["result"]}

@@ -70,7 +70,7 @@ class _Attempts:
         self.path = path
         self.parameters = parameters
         self.request = request
-        self.head = f'"input":"{fingerprint}","name":{json.dumps(task.name)}'
+        self.head = f'"input":"{fingerprint}","name":{canonical.dumps(task.name)}'
         self.fingerprint = fingerprint
 
     def make(self, events: list[StoredEvent]) -> Answer:
