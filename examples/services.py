@@ -10,8 +10,6 @@ outside world, which is all that its caller can act on:
     Unanswered                     it may or may not have happened
 """
 
-
-
 import functools
 import os
 import time
