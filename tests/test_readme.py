@@ -18,12 +18,13 @@ README = (Path(__file__).parents[1] / "README.md").read_text()
 @pytest.mark.usefixtures("checked")
 def test_the_first_workflow_of_the_readme_runs_as_it_stands_there(monkeypatch):
     charged = []
+
+    def charge(order_id, amount, idempotency_key):
+        charged.append((order_id, amount, idempotency_key))
+        return {"id": "ch_1"}
+
     payments = types.SimpleNamespace(
-        price=lambda items: f"{sum(items)}.00",
-        find=lambda key: None,
-        charge=lambda order_id, amount, idempotency_key: (
-            charged.append((order_id, amount, idempotency_key)) or {"id": "ch_1"}
-        ),
+        price=lambda items: f"{sum(items)}.00", find=lambda key: None, charge=charge
     )
     monkeypatch.setitem(sys.modules, "myshop", types.SimpleNamespace(payments=payments))
     workflows, start = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
