@@ -34,7 +34,7 @@ SWEEP = 0.5
 # A broker that is away, or whose connections were cut, leaves this in a log.
 AWAY = r"(kombu|redis)\.exceptions\.\w*Error|ConnectionRefusedError"
 # A process that was killed on purpose leaves this in its master's log, up to ten seconds later.
-KILLED = "WorkerLostError: Worker exited prematurely: signal 9"
+KILLED = "WorkerLostError: (Worker exited prematurely: signal 9|Could not start worker processes)"
 
 # What processes say while their database is away on purpose.
 GONE = (

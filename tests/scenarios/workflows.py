@@ -226,6 +226,15 @@ def gate(order: str) -> str:
     return order
 
 
+@durable.task(name="scenario_count_rows", atomic=True)
+def count_rows(order: str) -> int:
+    """A step that commits together with what it does in the database."""
+    from durable.models import Run
+
+    note(f"{order}.counted")
+    return Run.objects.filter(start_key=order).count()
+
+
 @durable.task(name="scenario_die", retry=durable.Retry(attempts=1))
 def die(order: str) -> None:
     """A step that kills whoever does it, every time."""
@@ -309,6 +318,17 @@ def steps_to_gate(order: JSON) -> JSON:
     for number in range(1, order["steps"] + 1):
         step(order["id"], number)
     gate(order["id"])
+    return ship(order["id"])
+
+
+@durable.workflow(name="scenario_steps_and_rows", version="1")
+def steps_and_rows(order: JSON) -> JSON:
+    """Cheap steps, a gate that no record tells of, then a step on another connection."""
+    for number in range(1, order["steps"] + 1):
+        step(order["id"], number)
+    note(f"{order['id']}.at-gate")
+    wait_for_gate(f"{order['id']}.gate")
+    count_rows(order["id"])
     return ship(order["id"])
 
 
