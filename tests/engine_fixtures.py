@@ -23,18 +23,24 @@ def engine_connections(django_db_setup: None) -> Iterator[None]:
 
 @pytest.fixture
 def alone(
-    transactional_db: None, engine_connections: None, monkeypatch: pytest.MonkeyPatch
+    transactional_db: None,
+    engine_connections: None,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> Iterator[None]:
     """No broker: only the test decides who advances a run, and when. The outside starts empty."""
     from durable import registry, signals, tasks
     from tests.shop import service
 
-    # Workflows that a test declares are its own, whatever others are called.
-    for name in ("_workflows", "_latest"):
-        monkeypatch.setattr(registry, name, dict(getattr(registry, name)))
-    for place, definition in list(registry._workflows.items()):
-        if "<locals>" in definition.function.__qualname__:
-            del registry._workflows[place]
+    # What tests declare is their own, whatever others call theirs.
+    monkeypatch.setattr(registry, "_latest", dict(registry._latest))
+    for name in ("_workflows", "_tasks", "_effects"):
+        kept = {
+            key: definition
+            for key, definition in getattr(registry, name).items()
+            if not _is_anothers(definition.function, request.module)
+        }
+        monkeypatch.setattr(registry, name, kept)
     signals.run_ready.disconnect(dispatch_uid="durable.hint")
     signals.message_stored.disconnect(dispatch_uid="durable.relay")
     service.clear()
@@ -73,6 +79,14 @@ CREATE TABLE moved.clock AS SELECT interval '0' AS ahead;
 CREATE FUNCTION moved.clock_timestamp() RETURNS timestamptz VOLATILE LANGUAGE sql AS
     'SELECT pg_catalog.clock_timestamp() + (SELECT ahead FROM moved.clock)';
 """
+
+
+def _is_anothers(function: Any, module: Any) -> bool:
+    """Whether another test file declared it, or an earlier test inside itself."""
+    of_a_test = function.__module__.rpartition(".")[2].startswith("test_")
+    return of_a_test and (
+        "<locals>" in function.__qualname__ or function.__module__ != module.__name__
+    )
 
 
 class Clock:
