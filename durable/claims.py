@@ -59,13 +59,18 @@ def claim(run_id: UUID, *, previous: UUID | None = None) -> Claim | None:
     owner = uuid4()
     ttl = conf.lease_ttl()
     known = [definition.key for definition in registry.workflows()]
-    sent = time.monotonic()
-    rows = journal().read(
-        Statement(
-            sql=CLAIM,
-            params=(run_id, owner, previous, worker_name(), ttl, known, conf.max_attempts()),
-        )
-    )[0]
+    taking = Statement(
+        sql=CLAIM,
+        params=(run_id, owner, previous, worker_name(), ttl, known, conf.max_attempts()),
+    )
+    try:
+        sent = time.monotonic()
+        rows = journal().read(taking)[0]
+    except LeaseLost:
+        # The connection went stale since the last run, in a restart of the database: the first
+        # statement notices. If this very claim was committed, its lease is simply not ours.
+        sent = time.monotonic()
+        rows = journal().read(taking)[0]
     if not rows:
         return None
     row = rows[0]

@@ -4,8 +4,9 @@ import os
 import secrets
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import django
 import pytest
@@ -98,6 +99,29 @@ def postgres_server(pytestconfig: pytest.Config) -> servers.Postgres:
 def valkey_server(pytestconfig: pytest.Config) -> servers.Valkey:
     """The session's own broker, for tests that stop and start it; skips on a given one."""
     return _own(pytestconfig, servers.Valkey)
+
+
+BROWSER_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """A real, headless browser from Debian's packages, one for the session.
+
+    Without one its tests are skipped; in CI that is a failure.
+    """
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium")
+    if program is None:
+        missing = "no `chromium` on this machine: the browser tests need Debian's package chromium"
+        pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # Playwright runs a loop in this thread, in which Django would refuse to work.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        browser = playwright.chromium.launch(executable_path=program, args=BROWSER_FLAGS)
+        yield browser
+        browser.close()
 
 
 def _own(config: pytest.Config, kind: type[Own]) -> Own:

@@ -1,9 +1,6 @@
-"""A real, headless Chromium from Debian's packages; without one these tests are skipped."""
+"""People with a browser, an outside world and an engine in one process."""
 
 from __future__ import annotations
-
-import os
-import shutil
 
 import pytest
 
@@ -21,26 +18,6 @@ __all__ = [
     "sandbox",
     "sandbox_process",
 ]
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    """The browser of the session."""
-    from playwright.sync_api import sync_playwright
-
-    program = shutil.which("chromium")
-    if program is None:
-        said = "no `chromium` on this machine: the browser tests need Debian's package of that name"
-        pytest.fail(said) if os.environ.get("CI") else pytest.skip(said)
-    # Playwright runs an event loop in this thread; Django would refuse the ORM beside it.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "1"
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=FLAGS)
-        yield browser
-        browser.close()
-    del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
 
 
 @pytest.fixture

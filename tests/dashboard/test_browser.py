@@ -1,7 +1,5 @@
 """The pages in a real browser: swaps, focus, widths, and a policy that nothing breaks."""
 
-import shutil
-
 import pytest
 from django.test import Client
 
@@ -10,25 +8,6 @@ from tests import factories
 from tests.people import make_person
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    """A browser. Playwright runs a loop in this thread, in which Django would refuse to work."""
-    from playwright.sync_api import sync_playwright
-
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
-        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
