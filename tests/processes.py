@@ -411,12 +411,24 @@ def ground(
     return Ground(tmp_path_factory.mktemp("ground"), sandbox_process.url)
 
 
-@pytest.fixture(scope="package")
-def crew(ground: Ground) -> Iterator[Workers]:
+CREWS = pytest.StashKey[list[Workers]]()
+
+
+@pytest.fixture(scope="session")
+def crew(request: pytest.FixtureRequest, ground: Ground) -> Iterator[Workers]:
     """The workers of a folder's tests; `workers` gives them to a test."""
     crew = Workers(ground)
+    request.session.stash.setdefault(CREWS, []).append(crew)
     yield crew
     crew.stop()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Stop them after the folder's last test: others would find their runs taken by workers."""
+    if nextitem is None or nextitem.path.parent != item.path.parent:
+        for crew in item.session.stash.get(CREWS, []):
+            crew.stop()
 
 
 @pytest.fixture
