@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from durable.authoring import interrupt as interrupt
     from durable.authoring import now as now
     from durable.authoring import random as random
+    from durable.authoring import record_event as record_event
     from durable.authoring import run_info as run_info
     from durable.authoring import sleep as sleep
     from durable.authoring import task as task
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 # Found when asked for: Django imports this package before its models may be.
 _HOMES = {
-    "durable.authoring": "Effect Handle Task Workflow effect gather interrupt now random run_info"
-    " sleep task uuid workflow",
+    "durable.authoring": "Effect Handle Task Workflow effect gather interrupt now random"
+    " record_event run_info sleep task uuid workflow",
     "durable.errors": "ApprovalExpired ApprovalRejected Failure InterruptExpired InvalidValue"
     " KeyCompensated KeyReused Misplaced OutsideRun Retryable",
     "durable.idempotency": "Call",

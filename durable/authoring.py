@@ -259,6 +259,14 @@ def random() -> float:
     return float(steps.record(current(), "random", chance.random))
 
 
+def record_event(name: str, facts: JSON) -> None:
+    """Add a fact of the business to the run's log, such as "reservation.cancelled".
+
+    A log is never changed: what turned out wrong is corrected by another fact. Raises InvalidValue.
+    """
+    steps.note(current(), name, facts)
+
+
 def interrupt(
     question: str, *, schema: JSON = None, timeout: timedelta | float | None = None
 ) -> JSON:

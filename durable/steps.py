@@ -204,3 +204,15 @@ def record(scope: Scope, name: str, produce: Callable[[], JSON]) -> JSON:
     payload = canonical.dumps({"input": "", "name": name, "result": produce()})
     scope.context.append(fact(EventType.TASK_COMPLETED, path, payload), sync=False)
     return json.loads(payload)["result"]
+
+
+def note(scope: Scope, name: str, facts: JSON) -> None:
+    """Append a business fact, once per call path. Raises InvalidValue."""
+    path = scope.next_path()
+    text = canonical.dumps(facts, path=f"{name} facts")
+    canonical.check_text(name, "event name")
+    fingerprint = canonical.short_digest(text)
+    if scope.context.replay(path, name, fingerprint):
+        return
+    payload = canonical.dumps({"facts": json.loads(text), "input": fingerprint, "name": name})
+    scope.context.append(fact(EventType.BUSINESS, path, payload), sync=False)

@@ -1,6 +1,8 @@
 """How workflows are written: decorators, checked where they stand, and the calls of a body."""
 
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -11,15 +13,17 @@ from durable import (
     Retry,
     effect,
     gather,
+    interrupt,
     now,
     random,
+    record_event,
     run_info,
     sleep,
     task,
     uuid,
     workflow,
 )
-from tests.scenario import begin, output
+from tests.scenario import answer, begin, go, output, payloads
 from tests.shop import pay
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -157,9 +161,6 @@ def test_what_is_recorded_needs_a_run(call):
 
 
 def test_recorded_values_have_their_types():
-    from datetime import datetime
-    from uuid import UUID
-
     seen: list[object] = []
 
     @workflow(version="1")
@@ -170,3 +171,15 @@ def test_recorded_values_have_their_types():
     assert [type(value) for value in seen] == [datetime, UUID, float]
     assert seen[0].tzinfo is not None  # type: ignore[attr-defined]
     assert 0 <= seen[2] < 1  # type: ignore[operator]
+
+
+def test_a_business_fact_is_in_the_log_once_however_often_the_body_is_entered():
+    @workflow(version="1")
+    def notes(order):
+        record_event("reservation.cancelled", {"order": order})
+        interrupt("Go on?")
+
+    run = begin(notes, "A-1")
+    answer(run, True)
+    assert go(run).status == "succeeded"
+    assert [said["facts"] for said in payloads(run, "business")] == [{"order": "A-1"}]
