@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import psycopg
 from django.db import connection, connections, transaction
 
 from durable import Failure, Happened, NotFound, Retryable, StillUnknown, engine, runs
@@ -175,8 +176,6 @@ class Elsewhere:
     """A transaction on a connection of its own, open until the block ends."""
 
     def __init__(self) -> None:
-        import psycopg
-
         parameters = dict(connection.get_connection_params())
         for name in ("cursor_factory", "context", "prepare_threshold", "pool"):
             parameters.pop(name, None)

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import psycopg
 import pytest
 
+from approvals.models import Approval
 from durable import effect, interrupt, journal, task, workflow
 from durable.connections import open_link
+from tests.approvals.miniature import say
 from tests.scenario import answer, begin, execute, go, past_the_triggers, value_of
+from tests.shop import pay
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -204,10 +207,6 @@ def test_an_effect_is_two_round_trips_and_two_synchronous_commits():
 )
 def test_an_effect_that_a_person_approved_is_three_round_trips(large_payments_ask):
     """Look and judge, start, settle."""
-    from approvals.models import Approval
-    from tests.approvals.miniature import say
-    from tests.shop import pay
-
     seen: list[Wire] = []
 
     @workflow(version="1")

@@ -1,5 +1,6 @@
 """Taking a run: once, by one executor, and only when it is due or its owner is dead."""
 
+import json
 from functools import partial
 from uuid import uuid4
 
@@ -140,8 +141,6 @@ def test_every_claim_is_of_a_fresh_owner_and_signs_its_name():
 
 def test_a_claim_says_how_the_run_comes_back():
     """process: a dead worker; wait: what it waited for has come."""
-    import json
-
     run = start(claims_asks)
     with crash(at="node.started"):
         go(run)

@@ -1,8 +1,14 @@
 """Undoing, newest first: each undo an action of its own."""
 
+from datetime import timedelta
+
 import pytest
 
-from durable import Failure, Retry, Retryable, effect, interrupt, runs, task, workflow
+from approvals import policies
+from approvals.models import Approval
+from approvals.policies import Policy
+from durable import Failure, Retry, Retryable, effect, effects, interrupt, runs, task, workflow
+from tests.approvals.miniature import say
 from tests.crashes import crash
 from tests.scenario import begin, go, payloads, record, start, take_over, types
 from tests.shop import pay, service, ship
@@ -90,13 +96,6 @@ def test_a_run_that_succeeded_undoes_nothing():
 
 def test_an_undo_that_needs_a_person_waits_for_one(monkeypatch, large_payments_ask):
     """A compensation is an effect like any other: a policy may ask."""
-    from datetime import timedelta
-
-    from approvals import policies
-    from approvals.models import Approval
-    from approvals.policies import Policy
-    from tests.approvals.miniature import say
-
     policies.register(
         Policy(
             name="refunds",
@@ -125,13 +124,6 @@ def test_an_undo_that_needs_a_person_waits_for_one(monkeypatch, large_payments_a
 
 
 def test_an_undo_that_is_rejected_is_left_for_a_person(large_payments_ask):
-    from datetime import timedelta
-
-    from approvals import policies
-    from approvals.models import Approval
-    from approvals.policies import Policy
-    from tests.approvals.miniature import say
-
     policies.register(
         Policy(
             name="refunds",
@@ -160,8 +152,6 @@ def test_an_undo_that_is_rejected_is_left_for_a_person(large_payments_ask):
 
 
 def test_what_a_person_said_happened_is_undone_too():
-    from durable import effects
-
     @effect(key="{order}:blind2", compensate=lambda call, result: service.do(call.key, result))
     def compensation_blind(call, order):
         raise TimeoutError
@@ -181,8 +171,6 @@ def test_what_a_person_said_happened_is_undone_too():
 
 
 def test_an_undo_that_a_person_said_happened_completes_the_original():
-    from durable import effects
-
     @effect(key="{order}:half", compensate=lambda call: service.do(call.key, "undone"))
     def compensation_half(call, order):
         return "done"

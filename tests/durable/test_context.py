@@ -1,7 +1,10 @@
 """What an active run's body calls into: paths, stops and branches."""
 
+import time
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.db import transaction
@@ -18,10 +21,6 @@ from durable.statuses import Phase, WaitingFor
 @pytest.fixture
 def context():
     """A context whose lease lives and whose log is empty."""
-    import time
-    from datetime import timedelta
-    from uuid import uuid4
-
     fence = Fence(
         run_id=uuid4(),
         owner=uuid4(),
@@ -144,8 +143,6 @@ def test_a_branch_keeps_its_own_scope_and_what_it_raised(context):
 
 
 def test_recorded_calls_that_were_not_made_again_are_left_over(context):
-    from datetime import UTC, datetime
-
     at = datetime.now(UTC)
     rows = [
         {

@@ -4,8 +4,10 @@ from functools import partial
 
 import pytest
 
+from approvals.models import Approval, Permit
 from durable import effects, workflow
 from durable.errors import InvalidValue, NotUnknown
+from tests.approvals.miniature import say
 from tests.scenario import (
     at_once,
     begin,
@@ -13,6 +15,7 @@ from tests.scenario import (
     events,
     go,
     output,
+    past_the_triggers,
     payloads,
     record,
 )
@@ -69,9 +72,9 @@ def test_what_was_said_is_on_the_timeline_with_who_and_why(unknown):
 
 @pytest.mark.parametrize("reason", ["", " ", "a\x00b", None])
 def test_a_resolution_needs_a_reason(unknown, reason):
-    for say in (partial(happened, unknown), partial(not_happened, unknown)):
+    for resolve in (partial(happened, unknown), partial(not_happened, unknown)):
         with pytest.raises(InvalidValue) as refused:
-            say(reason=reason)
+            resolve(reason=reason)
         assert refused.value.path == "reason"
     assert record(unknown).status == "unknown"
 
@@ -89,19 +92,15 @@ def test_a_resolution_that_cannot_be_stored_changes_nothing(unknown, wrong):
 @pytest.mark.parametrize("status", ["running", "succeeded", "failed"])
 def test_only_an_unknown_action_is_resolved(unknown, status):
     """The executor's own outcome is not for people to change."""
-    from tests.scenario import past_the_triggers
-
     past_the_triggers("UPDATE durable_idempotencyrecord SET status = %s", status)
-    for say in (happened, not_happened):
+    for resolve in (happened, not_happened):
         with pytest.raises(NotUnknown):
-            say(unknown)
+            resolve(unknown)
     past_the_triggers("UPDATE durable_idempotencyrecord SET status = 'unknown'")
 
 
 def test_the_permit_of_what_happened_is_consumed_and_of_what_did_not_released(large_payments_ask):
     """Invariant 7."""
-    from approvals.models import Approval, Permit
-    from tests.approvals.miniature import say
 
     @workflow(version="1")
     def effects_large(order):

@@ -5,9 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from durable import canonical, claims, engine, interrupt, task, workflow
+from durable import canonical, claims, engine, interrupt, runs, task, workflow
 from durable.errors import LeaseLost
 from durable.journal import InboxWaiting
+from durable.leases import heartbeat
 from durable.models import Checkpoint
 from tests.crashes import Crash
 from tests.scenario import (
@@ -132,8 +133,6 @@ def test_a_database_that_is_away_leaves_the_run_to_the_sweep(monkeypatch):
 
 
 def test_a_run_blocks_once_and_can_be_resumed():
-    from durable import runs
-
     @workflow(name="engine_blocked", version="1")
     def first(order):
         engine_step("a")
@@ -164,7 +163,5 @@ def test_everything_is_let_go_after_a_crash_in_the_engines_own_hands():
     run = start(engine_dies)
     with pytest.raises(Crash):
         go(run)
-    from durable.leases import heartbeat
-
     assert not heartbeat()._fences
     assert lease(run).owner is not None

@@ -1,9 +1,12 @@
 """How outsiders reach a run: a row in their own transaction, and a nudge after it."""
 
+import time
+from uuid import uuid4
+
 import pytest
 from django.db import DatabaseError, transaction
 
-from durable import inbox, interrupt, signals, workflow
+from durable import claims, engine, gate, inbox, interrupt, signals, sweeper, workflow
 from durable.errors import InvalidValue
 from durable.models import InboxItem
 from tests.scenario import Elsewhere, begin, execute, fresh, go, lease, start, types
@@ -42,8 +45,6 @@ def test_a_fact_that_is_rolled_back_tells_nobody(hints):
 
 
 def test_a_fact_for_a_run_at_work_tells_nobody_and_is_moved_by_its_executor(hints):
-    from durable import claims, engine
-
     run = start(inbox_asks)
     claimed = claims.claim(run.id)
     assert claimed is not None
@@ -71,10 +72,6 @@ def test_a_listener_that_fails_does_not_fail_the_caller(hints):
 
 def test_a_poke_that_cannot_get_the_lease_is_given_up_quickly_and_found_by_the_sweep(monkeypatch):
     """P09: somebody's transaction holds the row; a page does not wait for it."""
-    import time
-
-    from durable import sql  # noqa: F401
-
     run = begin(inbox_asks)
     with Elsewhere() as elsewhere:
         elsewhere.execute("SELECT 1 FROM durable_lease FOR NO KEY UPDATE")
@@ -82,10 +79,6 @@ def test_a_poke_that_cannot_get_the_lease_is_given_up_quickly_and_found_by_the_s
         leave(run)
         assert time.monotonic() - began < 5
     assert fresh(run).wake_at is None
-    from uuid import uuid4
-
-    from durable import sweeper
-
     found = sweeper.sweep(uuid4())
     assert found is not None
     assert found["received"] == 1
@@ -126,7 +119,6 @@ def test_a_fact_without_a_payload_is_an_empty_one():
 
 def test_a_database_that_is_away_during_a_poke_costs_only_the_poke(monkeypatch):
     run = begin(inbox_asks)
-    from durable import gate
 
     def broken():
         raise DatabaseError("away")

@@ -1,5 +1,6 @@
 """Writes to a run's log: one round trip, under the fence, and said in the engine's words."""
 
+import os
 from functools import partial
 
 import psycopg
@@ -185,8 +186,6 @@ def test_evidence_is_kept_without_a_lease_and_never_in_the_log(claimed):
 
 
 def test_a_forked_process_has_a_journal_of_its_own(monkeypatch):
-    import os
-
     mine = journal.journal()
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert journal.journal() is not mine

@@ -10,6 +10,7 @@ import pytest
 from durable import claims, workflow
 from durable.errors import LeaseLost
 from durable.leases import Fence, Heartbeat, heartbeat
+from durable.models import Lease
 from tests.scenario import Elsewhere, execute, start, value_of
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -82,8 +83,6 @@ def test_a_heartbeat_renews_by_the_databases_clock_and_says_what_is_done(fence):
 
 
 def lease_of(fence):
-    from durable.models import Lease
-
     return Lease.objects.get(run_id=fence.run_id)
 
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 from django.db import IntegrityError, transaction
 
-from durable import outbox
+from durable import outbox, signals
 from durable.errors import InvalidValue
 from durable.models import ConsumedMessage, OutboxMessage
 from tests.crashes import Crash
@@ -68,6 +68,29 @@ def test_a_message_of_a_rolled_back_change_does_not_exist(mailbox):
         put("a")
         transaction.set_rollback(True)
     assert (outbox.relay(), mailbox.got) == (0, [])
+
+
+def test_a_stored_message_is_told_after_its_commit_and_not_after_a_rollback():
+    """B08: and whoever cannot pass it on does not fail the caller."""
+    told: list[str] = []
+
+    def listen(sender, **kwargs):
+        told.append("a message")
+        raise ConnectionError("no broker")
+
+    signals.message_stored.connect(listen, dispatch_uid="tests.outbox")
+    try:
+        with transaction.atomic():
+            put("a")
+            transaction.set_rollback(True)
+        assert told == []
+        with transaction.atomic():
+            put("b")
+            assert told == []
+    finally:
+        signals.message_stored.disconnect(dispatch_uid="tests.outbox")
+    assert told == ["a message"]
+    assert OutboxMessage.objects.get().event_id == "b"
 
 
 def test_several_relays_share_five_hundred_messages_without_sending_one_twice(mailbox):

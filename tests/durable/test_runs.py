@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from durable import interrupt, run_info, runs, workflow
-from durable.models import Lease, Run
+from durable.models import Lease, Run, uuid7
 from tests.scenario import at_once, begin, events, go, output, payloads, start, types
 
 pytestmark = pytest.mark.usefixtures("checked")
@@ -79,8 +79,6 @@ def test_a_command_says_who_asked_in_the_log():
 
 def test_ids_grow_with_time():
     """New rows go to the end of an index."""
-    from durable.models import uuid7
-
     made = [uuid7() for _ in range(100)]
     assert all(one.version == 7 and one.variant == "specified in RFC 4122" for one in made)
     first, later = made[0], start(runs_asks).id

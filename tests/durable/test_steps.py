@@ -4,9 +4,11 @@ import json
 import time
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.db import connections, transaction
 
-from durable import Retry, Retryable, interrupt, task, workflow
+from durable import Retry, Retryable, canonical, interrupt, task, workflow
 from durable.models import OutboxMessage
 from tests.factories import make_message
 from tests.scenario import begin, events, fresh, go, output, payloads, start, types, value_of
@@ -61,8 +63,6 @@ def test_a_default_that_is_given_or_left_out_is_the_same_call():
 
 
 def test_a_recorded_payload_is_canonical_whatever_the_name():
-    from durable import canonical
-
     @task(name='odd "name" \u00e9')
     def oddly_named(value):
         return value
@@ -218,8 +218,6 @@ def test_a_result_that_cannot_be_stored_takes_the_rows_with_it():
 
 def test_a_deferred_constraint_that_fails_takes_the_record_with_it():
     """Nothing may fail after the fence was checked."""
-    from django.contrib.auth import get_user_model
-    from django.contrib.auth.models import Group
 
     @task(atomic=True, retry=Retry(attempts=1))
     def breaks_a_constraint(order):

@@ -5,10 +5,10 @@ from uuid import uuid4
 
 import pytest
 
-from durable import conf, inbox, interrupt, outbox, sweeper, workflow
+from durable import conf, effects, inbox, interrupt, outbox, sweeper, workflow
 from durable.models import Sweeper
 from tests.crashes import crash
-from tests.scenario import at_once, begin, execute, fresh, go, lapse, lease, start, types
+from tests.scenario import at_once, begin, execute, fresh, go, lapse, lease, record, start, types
 from tests.shop import pay_blind, service
 
 pytestmark = pytest.mark.usefixtures("checked")
@@ -79,9 +79,6 @@ def test_a_due_run_is_found_the_most_important_first(hints):
 
 def test_a_run_that_waits_for_a_settled_key_is_found(monkeypatch, hints):
     """P05: the nudge was lost."""
-    from durable import effects
-    from tests.scenario import record
-
     service.then("silent")
     holder = begin(sweeper_pays, "A-1")
     run = begin(sweeper_pays, "A-1")

@@ -6,7 +6,7 @@ import pytest
 
 from durable import InterruptExpired, interrupt, sleep, workflow
 from durable.models import Interrupt
-from tests.scenario import answer, begin, events, go, output, payloads, types, value_of
+from tests.scenario import answer, begin, events, go, output, payloads, types, value_of, wake
 
 pytestmark = pytest.mark.usefixtures("checked")
 
@@ -108,7 +108,5 @@ def test_another_duration_at_the_same_place_is_other_code():
     @workflow(name="waits_longer", version="1")
     def second(order):
         sleep(61)
-
-    from tests.scenario import wake
 
     assert wake(run).code == "NONDETERMINISM"

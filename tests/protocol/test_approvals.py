@@ -1,5 +1,6 @@
 """What a person approved is what is sent, once; anything else is not approved (A01, A05, A06)."""
 
+import threading
 import unicodedata
 from datetime import timedelta
 from functools import partial
@@ -8,11 +9,13 @@ import pytest
 from django.db import connection
 
 from approvals import policies
-from approvals.errors import AlreadyDecided, TooLate
+from approvals.errors import AlreadyDecided, SelfApproval, TooLate
 from approvals.models import Approval, Decision, Permit
 from approvals.policies import Policy
 from durable import ApprovalExpired, ApprovalRejected, canonical, engine, runs, task, workflow
+from durable.context import Context
 from durable.models import InboxItem
+from tests import shop
 from tests.approvals.miniature import say
 from tests.crashes import crash
 from tests.people import make_person
@@ -96,7 +99,6 @@ def sends_something_else(**changed):
 
 def without_checking_inputs(monkeypatch):
     """Take away the first guard, the replay check, to see that the digest is a second one."""
-    from durable.context import Context
 
     def replay(self, path, name, fingerprint):
         self.used.add(path)
@@ -152,8 +154,6 @@ def test_an_approval_covers_no_other_tenant():
 
 def test_an_approval_covers_no_other_action(monkeypatch):
     """A01: the effect's name is part of what was approved."""
-    from tests import shop
-
     run = approved()
     renamed = shop.pay.definition
     object.__setattr__(renamed, "name", "pay_more")
@@ -387,8 +387,6 @@ def test_looking_at_a_request_any_number_of_times_decides_nothing(client):
 
 def test_the_person_who_started_the_run_cannot_approve_it():
     """A12."""
-    from approvals.errors import SelfApproval
-
     run = begin(large, order())
     oscar = make_person("olga", "approver")
     past_the_triggers("UPDATE durable_run SET started_by = 'user:olga'")
@@ -453,8 +451,6 @@ def test_a_start_that_finds_the_approval_withdrawn_while_it_waited_for_the_lease
         )
         elsewhere.commit()
         connection.close()
-
-    import threading
 
     withdrawing = threading.Thread(target=withdraw)
     monkeypatch.setattr(policies, "asking", asking)

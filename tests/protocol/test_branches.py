@@ -5,7 +5,10 @@ import threading
 
 import pytest
 
-from durable import Failure, gather, interrupt, journal, runs, task, workflow
+from approvals.models import Approval
+from durable import ApprovalRejected, Failure, gather, interrupt, journal, runs, task, workflow
+from durable.models import Interrupt
+from tests.approvals.miniature import say
 from tests.crashes import Crash
 from tests.scenario import (
     answer,
@@ -175,7 +178,6 @@ def test_a_branch_that_waits_does_not_stop_its_sibling():
 
 def test_two_branches_that_wait_are_both_kept_and_answered_in_any_order():
     """A03: while one question is open, the other answer is kept."""
-    from durable.models import Interrupt
 
     @workflow(version="1")
     def two_wait(order):
@@ -192,9 +194,6 @@ def test_two_branches_that_wait_are_both_kept_and_answered_in_any_order():
 
 def test_of_a_mixed_batch_the_rejected_one_is_never_done_and_the_others_once(large_payments_ask):
     """A03."""
-    from approvals.models import Approval
-    from durable import ApprovalRejected
-    from tests.approvals.miniature import say
 
     def or_refused(order, amount):
         try:

@@ -6,10 +6,24 @@ import pytest
 
 from approvals.errors import ApprovalError, Withdrawn
 from approvals.models import Approval, Decision
-from durable import Failure, Retry, Retryable, gather, interrupt, runs, sleep, task, workflow
+from durable import (
+    Failure,
+    Retry,
+    Retryable,
+    effects,
+    gather,
+    inbox,
+    interrupt,
+    runs,
+    sleep,
+    task,
+    workflow,
+)
 from durable.errors import InterruptClosed, InvalidValue, NotBlocked, RunEnded, RunNotFound
 from durable.models import Interrupt, uuid7
+from tests.approvals.miniature import say
 from tests.crashes import crash
+from tests.people import make_person
 from tests.scenario import (
     answer,
     at_once,
@@ -140,8 +154,6 @@ def begin_and_cancel(order):
 
 
 def _let_settle(run):
-    from durable import effects
-
     can_no_longer_land(run)
     unknown = record(run, status="unknown")
     effects.ask_outside(unknown.operation_id, actor="user:oscar")
@@ -223,7 +235,6 @@ def test_a_cancel_during_a_task_lets_no_effect_start_after_it():
 
 def test_a_cancel_whose_nudge_was_lost_still_lets_no_effect_start(monkeypatch):
     """Invariant 9: received and not yet in the log is stored, too."""
-    from durable import inbox
 
     @task()
     def quietly(order):
@@ -389,8 +400,6 @@ def two_large_payments(order):
 
 def test_a_cancel_withdraws_both_questions_in_neutral_words(large_payments_ask):
     """A11."""
-    from tests.approvals.miniature import say
-
     run = begin(two_large_payments, "A-1")
     approvals = list(Approval.objects.filter(run=run, status="pending"))
     assert len(approvals) == 2
@@ -424,9 +433,6 @@ def test_a_run_that_an_operator_ends_leaves_no_question_behind(large_payments_as
 
 def test_a_cancel_against_an_approval_leaves_a_consistent_pair_in_any_order(large_payments_ask):
     """A11: thirty races."""
-    from tests.approvals.miniature import say
-    from tests.people import make_person
-
     make_person("alice", "approver")
 
     @workflow(version="1")
@@ -452,7 +458,6 @@ def test_a_cancel_against_an_approval_leaves_a_consistent_pair_in_any_order(larg
 
 def test_an_approval_that_was_used_before_the_cancel_is_undone(large_payments_ask):
     """A11."""
-    from tests.approvals.miniature import say
 
     @workflow(version="1")
     def approved_and_asks(order):

@@ -7,10 +7,13 @@ from uuid import uuid4
 import pytest
 import time_machine
 
+from approvals.errors import TooLate
+from approvals.models import Approval
 from durable import conf, interrupt, now, runs, sleep, sweeper, task, workflow
 from durable.errors import LeaseLost
 from durable.leases import Fence
 from durable.models import Interrupt
+from tests.approvals.miniature import say
 from tests.crashes import crash
 from tests.scenario import (
     begin,
@@ -156,9 +159,6 @@ def test_a_question_is_too_late_by_the_databases_clock_alone(clock):
 
 def test_an_approval_is_too_late_by_the_databases_clock_alone(clock, large_payments_ask):
     """L03."""
-    from approvals.errors import TooLate
-    from approvals.models import Approval
-    from tests.approvals.miniature import say
 
     @workflow(version="1")
     def large_by_the_clock(order):

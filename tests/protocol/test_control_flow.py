@@ -1,10 +1,23 @@
 """A wait or a lost lease leaves the body for good: no except, finally or thread goes on (P04)."""
 
+import contextvars
 import threading
 
 import pytest
+from django.db import transaction
 
-from durable import Failure, Misplaced, OutsideRun, claims, engine, interrupt, runs, task, workflow
+from durable import (
+    Failure,
+    Misplaced,
+    OutsideRun,
+    claims,
+    effect,
+    engine,
+    interrupt,
+    runs,
+    task,
+    workflow,
+)
 from durable.errors import LeaseLost
 from tests.scenario import (
     answer,
@@ -209,8 +222,6 @@ def test_a_thread_that_the_user_started_has_no_run():
 
 def test_a_thread_that_took_the_context_along_cannot_act_after_the_wait():
     """P04: a copied context is closed with its run."""
-    import contextvars
-
     caught: list[BaseException] = []
     go_ahead = threading.Event()
 
@@ -256,7 +267,6 @@ def test_an_effect_inside_a_task_is_refused():
 
 def test_an_effect_inside_an_effect_or_a_look_up_is_refused():
     """P04."""
-    from durable import effect
 
     @effect(key="{order}:outer", name="control_flow_outer")
     def outer(call, order):
@@ -283,7 +293,6 @@ def test_a_call_without_a_run_is_refused(call):
 
 def test_a_call_inside_the_users_own_transaction_is_refused():
     """Design 6: its record would commit, or not, apart from that transaction."""
-    from django.db import transaction
 
     @workflow(version="1")
     def in_a_transaction(order):

@@ -1,9 +1,12 @@
 """A worker dies around any of its writes; somebody else finishes; nothing happens twice."""
 
+import psycopg
 import pytest
 
-from durable import conf, interrupt, journal, runs, sleep, task, workflow
+from durable import conf, effects, interrupt, journal, runs, sleep, task, workflow
+from durable.models import Evidence, OutboxMessage
 from tests.crashes import Crash, crash
+from tests.factories import make_message
 from tests.scenario import (
     answer,
     at_once,
@@ -42,8 +45,6 @@ def think(text):
 
 @task(atomic=True)
 def store(order):
-    from tests.factories import make_message
-
     make_message(aggregate_id=order)
     return order
 
@@ -78,8 +79,6 @@ def to_the_end(run):
 
 def runs_due(run):
     """The next question may be asked at once: a person asks for it."""
-    from durable import effects
-
     effects.ask_outside(record(run, status="unknown").operation_id, actor="user:oscar")
     go(run)
 
@@ -96,8 +95,6 @@ def writes_of_an_untroubled_run():
 
 def test_a_crash_around_any_write_changes_nothing_outside():
     """E02, K1 to K5: every write of the run, each before and after its commit."""
-    from durable.models import OutboxMessage
-
     writes = writes_of_an_untroubled_run()
     assert writes > 12
     for when in ("before", "after"):
@@ -175,8 +172,6 @@ def test_a_dead_worker_is_named_by_the_one_that_takes_over():
 
 def test_a_connection_lost_at_the_commit_is_read_again_and_not_resent(monkeypatch):
     """Invariant 1: an ambiguous commit counts as a lost lease; the worker claims its own again."""
-    import psycopg
-
     original = journal.Journal.call
     lost: list[str] = []
 
@@ -197,8 +192,6 @@ def test_a_connection_lost_at_the_commit_is_read_again_and_not_resent(monkeypatc
 
 def test_a_result_that_comes_after_the_lease_was_taken_is_evidence_and_no_outcome():
     """P14."""
-    from durable.models import Evidence
-
     taken: list[str] = []
 
     @workflow(version="1")
@@ -291,3 +284,22 @@ def test_progress_gives_a_run_its_attempts_back():
     answer(run, True)
     run = wake(run)
     assert (run.status, run.attempts) == ("succeeded", 1)
+
+
+def test_a_lease_that_is_nearly_over_once_the_intent_is_stored_sends_nothing(monkeypatch):
+    """Invariant 1: the commit took time; the call is left to whoever claims next."""
+    original = journal.Journal.call
+    slow: list[str] = []
+
+    def call(self, fence, function, params, *, events):
+        result = original(self, fence, function, params, events=events)
+        if "effect_begin" in function and not slow:
+            slow.append(function)
+            fence._confirmed -= fence.ttl.total_seconds()
+        return result
+
+    monkeypatch.setattr(journal.Journal, "call", call)
+    run = begin(crash_everywhere, "A-1")
+    assert (slow != [], service.calls) == (True, [])
+    assert (run.waiting_for, record(run).status) == ("reconcile", "unknown")
+    assert lease(run).epoch == 2

@@ -2,8 +2,10 @@
 
 import pytest
 
-from durable import KeyCompensated, KeyReused, Retryable, interrupt, runs, task, workflow
+from approvals.models import Approval
+from durable import KeyCompensated, KeyReused, Retryable, effects, interrupt, runs, task, workflow
 from durable.models import IdempotencyRecord
+from tests.approvals.miniature import say
 from tests.crashes import crash
 from tests.scenario import (
     answer,
@@ -136,8 +138,6 @@ def test_a_key_that_another_live_run_holds_parks_and_the_holders_success_wakes_i
     assert payloads(run, "external.busy")[0]["held_by"] == str(holder.id)
     assert wake(run).status == "waiting"
     assert types(fresh(run)).count("external.busy") == 1
-    from durable import effects
-
     effects.resolve_happened(
         record(holder).operation_id, resource_id="r1", actor="user:oscar", reason="seen"
     )
@@ -224,9 +224,6 @@ def test_a_waiting_run_is_woken_when_the_holder_ends_without_success():
 
 def test_an_order_that_was_rejected_can_be_corrected_and_started_again(large_payments_ask):
     """P05: the void intent does not hold the key; the corrected one needs its own approval."""
-    from approvals.models import Approval
-    from tests.approvals.miniature import say
-
     first = begin(keys_pays, order("6000"))
     say(Approval.objects.get(run=first), "reject", reason="too much")
     assert go(first).status == "failed"
@@ -299,8 +296,6 @@ def test_a_key_that_the_service_still_remembers_is_sent_again(clock):
 
 def test_a_person_who_says_that_it_did_not_happen_does_not_revive_an_old_key():
     """P05: that nothing happened says nothing about what the service still remembers."""
-    from durable import effects
-
     service.then("lost")
     run = begin(keys_pays_forgetful, order())
     can_no_longer_land(run)

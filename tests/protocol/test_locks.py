@@ -8,6 +8,8 @@ from functools import partial
 import pytest
 from django.db import connection, transaction
 
+from approvals.errors import ApprovalError
+from approvals.models import Approval
 from durable import (
     Retry,
     claims,
@@ -25,8 +27,10 @@ from durable.errors import DurableError
 from durable.gate import Statement
 from durable.journal import RowChanged
 from durable.models import InboxItem, Interrupt, Lease, OutboxMessage, uuid7
+from tests.approvals.miniature import say
 from tests.crashes import crash
 from tests.factories import make_message
+from tests.people import make_person
 from tests.scenario import (
     Elsewhere,
     at_once,
@@ -148,11 +152,6 @@ def pays_and_asks(order):
 
 def test_deciding_cancelling_answering_and_working_at_once_never_deadlock(large_payments_ask):
     """P09: eight rounds of everybody against everybody."""
-    from approvals.errors import ApprovalError
-    from approvals.models import Approval
-    from tests.approvals.miniature import say
-    from tests.people import make_person
-
     make_person("alice", "approver")
     before = deadlocks()
     for round in range(8):

@@ -2,13 +2,15 @@
 
 import json
 from functools import partial
+from uuid import uuid4
 
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from durable import claims, inbox, interrupt, journal, runs, task, workflow
+from durable import claims, inbox, interrupt, journal, runs, sweeper, task, workflow
 from durable.errors import LeaseLost
 from durable.journal import Fact
+from durable.leases import RENEW
 from durable.models import Checkpoint, Event, Evidence, InboxItem, Run
 from durable.statuses import EventType
 from tests.after import frame_hash
@@ -201,8 +203,6 @@ def test_an_effect_is_not_started_on_top_of_a_lost_tail():
 @pytest.mark.usefixtures("alone")
 def test_a_heartbeat_does_not_keep_an_executor_alive_that_remembers_more():
     """P01."""
-    from durable.leases import RENEW
-
     run = start(log_odd)
     claimed = claims.claim(run.id)
     assert claimed is not None
@@ -222,8 +222,6 @@ def test_a_heartbeat_does_not_keep_an_executor_alive_that_remembers_more():
 @pytest.mark.usefixtures("checked")
 def test_a_write_under_any_wrong_part_of_the_fence_stores_nothing():
     """Invariant 1: owner, epoch, last_seq and expiry, each on its own."""
-    from uuid import uuid4
-
     for wrong in ("owner", "epoch", "last_seq", "expired"):
         run = start(log_odd)
         claimed = claims.claim(run.id)
@@ -302,9 +300,6 @@ def test_an_earlier_hook_that_raises_does_not_cost_the_wake_up(hints):
 @pytest.mark.usefixtures("checked")
 def test_a_hook_that_raises_and_stops_all_later_ones_costs_one_sweep_only(hints):
     """B08: the row is due, and the sweep looks for rows."""
-    from uuid import uuid4
-
-    from durable import sweeper
 
     def raises():
         raise RuntimeError("somebody else's hook")

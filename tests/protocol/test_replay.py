@@ -3,6 +3,7 @@
 import pytest
 
 from durable import interrupt, now, random, run_info, runs, task, uuid, workflow
+from durable.models import Checkpoint
 from tests.crashes import crash
 from tests.scenario import (
     answer,
@@ -243,8 +244,6 @@ def test_a_change_that_records_nothing_goes_on():
 
 def test_checkpoints_of_a_blocked_run_are_as_they_were():
     """E08."""
-    from durable.models import Checkpoint
-
     run = begin(deploy(waits_in_the_middle), "A-1")
     before = list(Checkpoint.objects.filter(run_id=run.id).values())
     deploy(renamed)

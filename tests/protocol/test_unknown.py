@@ -1,10 +1,12 @@
 """An action whose outcome nobody knows is never repeated blindly, and never given up too early."""
 
 from datetime import datetime
+from uuid import uuid4
 
 import pytest
+from django.db import transaction
 
-from durable import conf, effects, interrupt, runs, workflow
+from durable import conf, effects, interrupt, runs, sweeper, workflow
 from durable.errors import InvalidValue, NotUnknown, RecordNotFound, TooEarly
 from durable.models import IdempotencyRecord, uuid7
 from tests.crashes import crash
@@ -229,8 +231,6 @@ def test_an_action_that_does_not_exist_or_is_a_strangers_cannot_be_resolved():
 
 def test_a_resolution_that_is_rolled_back_changes_nothing():
     """B08."""
-    from django.db import transaction
-
     service.then("silent")
     run = begin(unknown_pays_blind, "A-1")
     with transaction.atomic():
@@ -241,10 +241,6 @@ def test_a_resolution_that_is_rolled_back_changes_nothing():
 
 def test_a_dead_executor_does_not_make_its_own_action_unknown_without_a_higher_epoch():
     """P10: neither sweeper nor time marks anything unknown."""
-    from uuid import uuid4
-
-    from durable import sweeper
-
     run = died_while_calling()
     can_no_longer_land(run)
     execute("UPDATE durable_lease SET expires_at = clock_timestamp() - interval '1 h'")

@@ -1,10 +1,11 @@
 """What cannot be stored is refused with its place, and no work is done twice because of it."""
 
 import json
+from datetime import datetime
 
 import pytest
 
-from durable import Failure, Retry, interrupt, runs, task, workflow
+from durable import Failure, Retry, interrupt, registry, runs, task, workflow
 from durable.errors import InvalidValue, StartKeyConflict, WorkflowUnknown
 from durable.models import IdempotencyRecord, Run
 from tests.crashes import crash
@@ -180,8 +181,6 @@ def test_every_other_part_of_a_start_is_checked_too(options, path):
 
 def test_a_start_without_a_time_zone_is_refused():
     """S10."""
-    from datetime import datetime
-
     naive = datetime(2027, 1, 1)  # noqa: DTZ001
     with pytest.raises(InvalidValue, match="time zone"):
         start(values_plain, {}, run_at=naive)
@@ -267,8 +266,6 @@ def test_a_workflow_that_nobody_has_is_not_started():
 def test_a_run_whose_code_is_gone_is_left_alone_until_somebody_has_it():
     """P16: old workers neither claim nor block the new version's runs."""
     run = start(values_plain, {"a": 1})
-    from durable import registry
-
     definition = registry._workflows.pop(("values_plain", "1"))
     assert go(run).status == "pending"
     assert types(run) == ["run.created"]

@@ -1,9 +1,11 @@
 """A parked run costs nothing, is not timed out as if it worked, and is never forgotten (E11)."""
 
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
 
+from approvals.models import Approval
 from durable import (
     InterruptExpired,
     Retry,
@@ -18,6 +20,8 @@ from durable import (
 )
 from durable.errors import InterruptClosed, InterruptNotFound, InvalidValue
 from durable.models import Interrupt, uuid7
+from tests.approvals.miniature import say
+from tests.crashes import crash
 from tests.scenario import (
     answer,
     at_once,
@@ -87,11 +91,6 @@ def test_a_run_that_waits_holds_no_lease_and_is_not_timed_out(clock, hints):
 
 def test_an_approval_awaited_for_a_month_runs_its_step_once(clock, large_payments_ask):
     """E11."""
-    from datetime import timedelta
-
-    from approvals.models import Approval
-    from tests.approvals.miniature import say
-
     object.__setattr__(large_payments_ask, "decide_within", timedelta(days=60))
 
     @workflow(version="1")
@@ -162,8 +161,6 @@ def test_a_run_whose_first_hint_was_lost_is_found_by_the_sweep(clock, hints):
 
 
 def test_a_dead_workers_run_is_found_by_the_sweep(clock, hints):
-    from tests.crashes import crash
-
     run = start(waits_asks)
     with crash(at="node.started"):
         go(run)
@@ -309,8 +306,6 @@ def test_a_service_that_asks_for_time_is_given_it(clock):
 
 
 def test_a_run_with_a_later_start_is_left_alone_until_then(clock):
-    from datetime import UTC, datetime, timedelta
-
     run = start(waits_asks, run_at=datetime.now(UTC) + timedelta(hours=1))
     assert go(run).status == "pending"
     clock.forward(3601)
