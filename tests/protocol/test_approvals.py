@@ -375,7 +375,7 @@ def test_two_workers_that_meet_an_approved_action_do_it_once():
     assert len(events(run, "lease.acquired")) == 2
 
 
-def test_looking_at_a_request_any_number_of_times_decides_nothing(client):
+def test_looking_at_a_request_any_number_of_times_decides_nothing():
     """A13, the engine's side: only the one function that records a person's vote moves a run."""
     run = begin(large, order())
     for _ in range(3):
