@@ -18,7 +18,7 @@ from durable import canonical, runs
 from durable.models import Event, Run
 from examples.models import Order, Product
 from examples.stock import FIRST_STOCK
-from tests.processes import AWAY, GONE, KILLED, empty_broker, restless, settle
+from tests.processes import AWAY, GONE, KILLED, TTL, empty_broker, restless, settle
 from tests.scenarios.looking import approve, log, reject
 
 pytestmark = [
@@ -65,6 +65,7 @@ class Fire:
         self.seed = random.randrange(1_000_000)  # noqa: S311 - a game, not a secret
         self.random = random.Random(self.seed)  # noqa: S311
         self.done: Counter[str] = Counter()
+        self.frozen: list[tuple[float, psutil.Process]] = []
 
     def __str__(self):
         return f"seed {self.seed}, {dict(self.done)}"
@@ -73,6 +74,7 @@ class Fire:
         """Fire all shots; `place(share)` brings in that share of the orders before each."""
         shots: list[Callable[[], None]] = [
             *[self.kill_a_pool_process] * 10,
+            *[self.freeze_a_pool_process] * 3,
             *[self.kill_a_master] * 3,
             *[self.empty_the_broker] * 2,
             self.restart_fast,
@@ -85,6 +87,10 @@ class Fire:
             shot()
             self.done[shot.__name__] += 1
             self.decide()
+        while self.frozen:
+            self.thaw()
+            self.decide()
+            time.sleep(0.05)
 
     def let_them_work(self, events, seconds):
         """Give the workers time for some steps, but not for long if they have none to do."""
@@ -93,6 +99,7 @@ class Fire:
             before = Event.objects.count()
             while Event.objects.count() < before + events and time.monotonic() < deadline:
                 self.decide()
+                self.thaw()
                 time.sleep(0.05)
 
     def kill_a_pool_process(self):
@@ -100,6 +107,23 @@ class Fire:
         if pool:
             with suppress(ProcessLookupError):
                 self.workers.kill_one(self.random.choice(pool).pid)
+
+    def freeze_a_pool_process(self):
+        """Stop one in whatever it does, until long after its lease is over."""
+        pool = self.workers.pool()
+        if pool:
+            with suppress(psutil.NoSuchProcess):
+                process = self.random.choice(pool)
+                process.suspend()
+                self.frozen.append((time.monotonic() + 1.5 * TTL, process))
+
+    def thaw(self):
+        """Let those go on whose time has come."""
+        for until, process in list(self.frozen):
+            if time.monotonic() >= until:
+                self.frozen.remove((until, process))
+                with suppress(psutil.NoSuchProcess):
+                    process.resume()
 
     def kill_a_master(self):
         worker = self.random.choice(self.workers.all)
