@@ -99,7 +99,6 @@ def workflow(
     *,
     version: str,
     name: str | None = None,
-    replaces: tuple[str, ...] | list[str] = (),
     durable: str = "",
 ) -> Callable[[Callable[P, R]], Workflow[P, R]]:
     """Register the body of a run under a name (the function's) and a version.
@@ -112,7 +111,6 @@ def workflow(
             name=name or body.__name__,
             version=version,
             function=body,
-            replaces=tuple(replaces),
             flush=_is_flush(durable),
         )
         registry.add_workflow(definition)
@@ -270,7 +268,11 @@ def record_event(name: str, facts: JSON) -> None:
 def interrupt(
     question: str, *, schema: JSON = None, timeout: timedelta | float | None = None
 ) -> JSON:
-    """Ask a person and wait, holding nothing. Raises InterruptExpired after `timeout` (seconds)."""
+    """Ask a person and wait, holding nothing; return the answer.
+
+    schema: JSON Schema (2020-12) that an answer must fit before the question takes it.
+    timeout: seconds or timedelta. Raises InterruptExpired after it, InvalidValue for a bad schema.
+    """
     limit = timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout
     return waits.interrupt(current(), question, schema, limit)
 

@@ -7,6 +7,8 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 
+from durable import conf
+
 
 @register(Tags.database)
 def postgresql_only(
@@ -39,8 +41,7 @@ def acknowledged_late(app_configs: Any = None, **kwargs: Any) -> list[CheckMessa
 
 @register()
 def margin_below_ttl(app_configs: Any = None, **kwargs: Any) -> list[CheckMessage]:
-    durable = getattr(settings, "DURABLE", {})
-    ttl, margin = durable.get("LEASE_TTL", 15.0), durable.get("LEASE_MARGIN", 3.0)
+    ttl, margin = conf.lease_ttl().total_seconds(), conf.lease_margin()
     if 0 < margin < ttl / 2:
         return []
     return [

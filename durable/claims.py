@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from dataclasses import dataclass
+from functools import cache
 from uuid import UUID, uuid4
 
 import psycopg
@@ -25,13 +26,10 @@ CLAIM = """
 SELECT epoch, last_seq, phase, cancel_requested
 FROM durable_claim_v1(%s, %s, %s, %s, %s, %s, %s)
 """
-# One checkpoint and what follows it, however long the past is.
-CHECKPOINT = """
-SELECT seq, state, super_step FROM durable_checkpoint WHERE run_id = %s ORDER BY seq DESC LIMIT 1
-"""
+CHECKPOINT = "SELECT 1 FROM durable_checkpoint WHERE run_id = %s LIMIT 1"
+# All of the run's: its one node began with the first.
 EVENTS = """
-SELECT seq, type, task_key, actor, at, payload FROM durable_event
-WHERE run_id = %s AND seq > %s ORDER BY seq
+SELECT seq, type, task_key, actor, at, payload FROM durable_event WHERE run_id = %s ORDER BY seq
 """
 
 
@@ -88,12 +86,19 @@ def claim(run_id: UUID, *, previous: UUID | None = None) -> Claim | None:
     return load(fence)
 
 
+@cache
+def _run_query() -> str:
+    # By name: a newer release may have added columns that this code does not know.
+    columns = ", ".join(str(field.column) for field in Run._meta.concrete_fields)
+    return f"SELECT {columns} FROM durable_run WHERE id = %s"  # noqa: S608 - our own names
+
+
 def load(fence: Fence) -> Claim:
     """Read what the holder of `fence` needs: the run, its last checkpoint, the events after it."""
     runs, checkpoints, events = journal().read(
-        Statement(sql="SELECT * FROM durable_run WHERE id = %s", params=(fence.run_id,)),
+        Statement(sql=_run_query(), params=(fence.run_id,)),
         Statement(sql=CHECKPOINT, params=(fence.run_id,)),
-        Statement(sql=EVENTS, params=(fence.run_id, 0)),
+        Statement(sql=EVENTS, params=(fence.run_id,)),
     )
     history = History()
     history.add(events)

@@ -9,7 +9,6 @@ from django.conf import settings
 
 _DEFAULTS: dict[str, Any] = {
     "LEASE_TTL": 15.0,
-    "LEASE_MARGIN": 3.0,
     "SWEEP_INTERVAL": 5.0,
     "PREPARED_STATEMENTS": True,
     "MAX_ATTEMPTS": 5,
@@ -29,7 +28,8 @@ def lease_ttl() -> timedelta:
 
 def lease_margin() -> float:
     """Seconds before the TTL at which an executor considers its own lease lost."""
-    return float(_setting("LEASE_MARGIN"))
+    stated = getattr(settings, "DURABLE", {}).get("LEASE_MARGIN")
+    return lease_ttl().total_seconds() / 5 if stated is None else float(stated)
 
 
 def sweep_interval() -> float:
@@ -38,6 +38,7 @@ def sweep_interval() -> float:
 
 
 def prepared_statements() -> bool:
+    """Whether statements are prepared on the engine's own connections."""
     return bool(_setting("PREPARED_STATEMENTS"))
 
 
@@ -57,4 +58,5 @@ def relaxed_commits() -> bool:
 
 
 def tenant() -> str:
+    """Whose runs are meant where nobody says."""
     return str(getattr(settings, "TENANT", "default"))

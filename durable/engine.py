@@ -10,11 +10,11 @@ from uuid import UUID
 
 from django.db import close_old_connections
 
-from durable import canonical, claims, compensation, failures, gate, inbox
+from durable import canonical, claims, compensation, failures, gate, inbox, records
 from durable.canonical import JSON
 from durable.claims import Claim
 from durable.context import Context
-from durable.control import Abandon, Block, CancelNow, ControlFlow, Replay, Suspend
+from durable.control import Abandon, Block, CancelNow, ControlFlow, Replay, Suspend, Wait
 from durable.errors import (
     BlockCode,
     InvalidValue,
@@ -26,7 +26,7 @@ from durable.gate import Statement
 from durable.journal import Fact, InboxWaiting, journal, written
 from durable.leases import Fence, heartbeat
 from durable.registry import workflow as find_workflow
-from durable.statuses import EventType, Phase, RunStatus, WaitingFor
+from durable.statuses import EventType, Phase, RecordStatus, RunStatus, WaitingFor
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +35,10 @@ PARK = "SELECT durable_park_v1(%s, %s, %s, %s)"
 BLOCK = "SELECT durable_block_v1(%s, %s, %s, %s, %s)"
 FINISH = "SELECT durable_finish_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
 CHECKPOINT = "SELECT durable_checkpoint_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+OPENED = """
+UPDATE durable_run SET claimed_seq = lease.last_seq FROM durable_lease AS lease
+WHERE lease.run_id = durable_run.id AND durable_run.id = %s
+"""
 COMPENSATE = "UPDATE durable_lease SET phase = 'compensating' WHERE run_id = %s"
 
 # Re-entries under one claim without anything new in the log: more means that we are confused.
@@ -66,10 +70,9 @@ def advance(run_id: UUID) -> bool:
             # A fault of the engine: another claim tries again, a few times, then a person looks.
             logger.exception("run %s: epoch %s stopped", run_id, fence.epoch)
             return True
-        if fence.stolen:
-            return True
         close_old_connections()
-        # Only our certainty was lost: a connection, or an answer to COMMIT. Read and go on.
+        # Often only our certainty is lost: a connection, an answer to COMMIT, the tail of a
+        # database that crashed. Our own lease may be taken back at once; anybody else's may not.
         claim = claims.reclaim(run_id, fence.owner, patience=fence.ttl.total_seconds())
     return True
 
@@ -119,9 +122,9 @@ class Execution:
         if self.fence.phase == Phase.COMPENSATING:
             self._compensate(context)
         elif context.history.latest(EventType.GIVE_UP_REQUESTED):
-            self._turn_back(context, "given_up", None)
+            self._give_up(context)
         elif self.fence.cancel_requested:
-            self._turn_back(context, "cancelled", None)
+            self._turn_back("cancelled", None)
         else:
             self._run_body(context)
 
@@ -132,6 +135,8 @@ class Execution:
             self.fence,
             self._checkpoint(0, json.loads(self.run.input), ["main"], []),
             written(self.fence, Fact(type=EventType.NODE_STARTED, node="main")),
+            # Opening is no progress of the workflow: a body that kills its worker counts at once.
+            Statement(sql=OPENED, params=(self.run.id,)),
         )
 
     def _checkpoint(
@@ -187,7 +192,7 @@ class Execution:
         elif (path := context.leftover()) and error is None:
             self._block(self._left_over(context, path))
         elif error is not None:
-            self._turn_back(context, "failed", error)
+            self._turn_back("failed", error)
         else:
             self._succeed(context, value)
 
@@ -200,7 +205,7 @@ class Execution:
             self._block(control)
         elif isinstance(control, CancelNow):
             self._move()
-            self._turn_back(context, "cancelled", None)
+            self._turn_back("cancelled", None)
         elif isinstance(control, Suspend):
             self._park([control])
 
@@ -217,7 +222,7 @@ class Execution:
         try:
             output = canonical.dumps(value, path="output")
         except InvalidValue as error:
-            self._turn_back(context, "failed", error)
+            self._turn_back("failed", error)
             return
         self._end(
             RunStatus.SUCCEEDED,
@@ -231,7 +236,7 @@ class Execution:
 
     # Turning back ---------------------------------------------------------------------------------
 
-    def _turn_back(self, context: Context, reason: str, error: Exception | None) -> None:
+    def _turn_back(self, reason: str, error: Exception | None) -> None:
         """From here on the run only undoes."""
         payload = canonical.dumps(
             {"error": failures.dump(error) if error else None, "reason": reason}
@@ -243,6 +248,20 @@ class Execution:
             written(self.fence, Fact(type=EventType.COMPENSATION_STARTED, payload=payload)),
         )
         raise Replay  # with the new phase, from what is stored
+
+    def _give_up(self, context: Context) -> None:
+        """Not before the last call can no longer land: what was asked for is judged here again."""
+        records_of_run = Statement(sql=records.OF_RUN, params=(self.run.id,))
+        landing = [
+            record["settle_until"]
+            for record in journal().read(records_of_run)[0]
+            if record["status"] == RecordStatus.UNKNOWN and record["settle_until"] > record["now"]
+        ]
+        if landing:
+            wait = Wait(waiting_for=WaitingFor.RECONCILE, due=max(landing))
+            self._park([Suspend(wait)])
+        else:
+            self._turn_back("given_up", None)
 
     def _closing_gate(self) -> tuple[Statement, ...]:
         guard = gate.current()

@@ -41,7 +41,7 @@ class StoredEvent:
 
 
 class History:
-    """The events since the last checkpoint, by call path."""
+    """The events of the run, by call path."""
 
     def __init__(self) -> None:
         self.calls: dict[str, list[StoredEvent]] = defaultdict(list)

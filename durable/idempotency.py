@@ -31,7 +31,7 @@ from durable.errors import (
 )
 from durable.gate import Statement
 from durable.history import StoredEvent
-from durable.journal import KeyTaken, RowChanged
+from durable.journal import KeyMet, KeyTaken, RowChanged
 from durable.proposals import Proposal
 from durable.records import Record
 from durable.registry import EffectDefinition, accepted
@@ -112,7 +112,9 @@ class Attempt:
         if known:
             self.proposal.operation_id = UUID(known[-1])
             self._obey_backoff(events)
-            answer = self._look_at_record()
+            # Without a call so far the record holds nothing that the gate's own look does not.
+            called = any(event.type == EventType.EXTERNAL_REQUESTED for event in events)
+            answer = self._look_at_record() if called else None
             if answer is not None:
                 return answer
         for _ in range(START_TRIES):
@@ -194,14 +196,20 @@ class Attempt:
         undoing = self._moving_original(
             [RecordStatus.SUCCEEDED, RecordStatus.COMPENSATING], RecordStatus.COMPENSATING
         )
-        proposal = self.proposal
-        if permit or undoing or self.before:
+        if permit or undoing or self.before or not self._begin():
+            proposal = self.proposal
             starting = proposal.starting(approval_version)
             self.context.write(*self.before, proposal.opening(), *permit, *undoing, starting)
             self.sent_again, self.before = bool(self.before), ()
-        else:
-            self.context.call(records.BEGIN, proposal.beginning(), events=1)
         return None
+
+    def _begin(self) -> bool:
+        """Start in one statement; False when the key has a record, which needs a closer look."""
+        try:
+            self.context.call(records.BEGIN, self.proposal.beginning(), events=1)
+        except KeyMet:
+            return False
+        return True
 
     def _verdict(self) -> gate.Verdict | None:
         """What the gate says now. None: nobody needs to be asked."""

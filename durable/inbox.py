@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import DatabaseError, transaction
 
-from durable import canonical, gate, sql
+from durable import actors, canonical, gate, sql
 from durable.canonical import JSON
 from durable.models import InboxItem
 from durable.signals import run_ready
@@ -26,6 +26,7 @@ def put(
 
     Raises InvalidValue.
     """
+    actors.check(actor)
     InboxItem.objects.create(
         run_id=run_id,
         type=EventType(type),

@@ -54,6 +54,10 @@ class KeyTaken(DurableError):
         self.operation_id = operation_id
 
 
+class KeyMet(DurableError):
+    """The key has a record already, in whatever state."""
+
+
 class InboxWaiting(DurableError):
     """Something was received; it must be moved into the log first."""
 
@@ -71,7 +75,12 @@ FROM durable_lease WHERE run_id = %s
 COMMIT = "COMMIT"
 WRITE = "SELECT durable_write_v1(%s, %s, %s, %s, %s, %s, %s)"
 
-_ERRORS = {"SF002": CancelRequestedError, "SF003": NotApproved, "SF004": RowChanged}
+_ERRORS = {
+    "SF011": KeyMet,
+    "SF002": CancelRequestedError,
+    "SF003": NotApproved,
+    "SF004": RowChanged,
+}
 
 
 def _translate(error: psycopg.Error, fence: Fence) -> DurableError:

@@ -160,7 +160,6 @@ class WorkflowDefinition:
     name: str
     version: str
     function: Callable[..., Any]
-    replaces: tuple[str, ...] = ()
     flush: bool = False  # every task of it commits synchronously
 
     @property

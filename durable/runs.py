@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -10,7 +11,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 from psycopg.types.json import Jsonb
 
-from durable import canonical, conf, inbox, reasons, registry, sql
+from durable import actors, canonical, conf, inbox, reasons, registry, schemas, sql
 from durable.canonical import JSON
 from durable.errors import (
     InterruptClosed,
@@ -29,6 +30,7 @@ START = """
 SELECT durable_start_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 MAX_KEY = 500
+MAX_NUMBER = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +65,10 @@ def start(  # noqa: PLR0913 - all but three have defaults
     definition = registry.workflow(workflow, version)
     tenant = tenant or conf.tenant()
     text = canonical.dumps(input, path="input")
-    _check_names(actor=actor, key=key, tenant=tenant, goal=goal, thread_id=thread_id)
-    if generation < 1:
-        raise InvalidValue("must be at least 1", path="generation")
+    actors.check(actor)
+    _check_names(key=key, tenant=tenant, goal=goal, thread_id=thread_id)
+    _check_number("generation", generation, lowest=1)
+    _check_number("priority", priority, lowest=-MAX_NUMBER)
     if run_at is not None and run_at.tzinfo is None:
         raise InvalidValue("needs a time zone", path="run_at")
     digest = canonical.digest("input", text)
@@ -103,6 +106,11 @@ def start(  # noqa: PLR0913 - all but three have defaults
     if run_at is None:
         transaction.on_commit(lambda: inbox.announce(run_id), robust=True)
     return Started(run=Run.objects.get(id=run_id), created=True)
+
+
+def _check_number(name: str, value: int, *, lowest: int) -> None:
+    if type(value) is not int or not lowest <= value <= MAX_NUMBER:
+        raise InvalidValue(f"must be a whole number from {lowest} to {MAX_NUMBER}", path=name)
 
 
 def _check_names(**names: str | None) -> None:
@@ -194,6 +202,7 @@ def answer(interrupt_id: UUID, value: JSON, *, actor: str, tenant: str | None = 
 
     Raises InterruptNotFound, InterruptClosed, InvalidValue (the question stays open).
     """
+    actors.check(actor)
     text = canonical.dumps(value, path="answer")
     questions = Interrupt.objects.filter(id=interrupt_id)
     if tenant:
@@ -201,6 +210,8 @@ def answer(interrupt_id: UUID, value: JSON, *, actor: str, tenant: str | None = 
     question = questions.first()
     if question is None:
         raise InterruptNotFound
+    if question.schema is not None:
+        schemas.validate(canonical.loads(text), json.loads(question.schema))
     # The check is the WHERE clause: of two answers at once one finds the question closed.
     taken = (
         Interrupt.objects.filter(id=interrupt_id, status=InterruptStatus.OPEN)

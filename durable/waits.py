@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NoReturn
 
-from durable import canonical, failures
+from durable import canonical, failures, schemas
 from durable.answers import Answer
 from durable.canonical import JSON
 from durable.context import Scope, fact
@@ -29,6 +29,8 @@ def interrupt(scope: Scope, question: str, schema: JSON, timeout: timedelta | No
     """Ask a person and return the answer; raises InterruptExpired when none came in time."""
     context, path = scope.context, scope.next_path()
     canonical.check_text(question, "question")
+    if schema is not None:
+        schemas.check(schema)
     asked = canonical.dumps({"question": question, "schema": schema}, path="interrupt")
     fingerprint = canonical.short_digest(asked)
     events = context.replay(path, "interrupt", fingerprint)

@@ -2,7 +2,7 @@
 
 Names carry a version: during a rolling upgrade old workers go on calling the old one.
 Errors: SF001 lease lost, SF002 cancel requested, SF003 not approved (raised by a gate),
-SF004 a row is no longer as it was read, SF010 the key is taken (message says how, detail whose),
+SF004 a row is no longer as it was read, SF010 the key is taken (message says how, detail whose), SF011 the key was met before,
 SF020 something was received that must be moved into the log first.
 """
 
@@ -252,6 +252,14 @@ DECLARE
     progressed boolean;
     unknown boolean := false;
 BEGIN
+    -- A look without a lock first: a late or repeated wake-up must not cost a flush of the disk.
+    IF NOT EXISTS (
+        SELECT 1 FROM durable_lease AS held JOIN durable_run AS due ON due.id = held.run_id
+        WHERE held.run_id = p_run AND CASE WHEN held.owner IS NULL
+            THEN due.wake_at <= clock_timestamp()
+            ELSE held.expires_at <= clock_timestamp() OR held.owner = p_previous END) THEN
+        RETURN;
+    END IF;
     -- SKIP LOCKED: of twenty wake-ups for one run, nineteen return at once.
     SELECT * INTO lease FROM durable_lease WHERE run_id = p_run FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN RETURN; END IF;
@@ -545,38 +553,50 @@ BEGIN
         p_run, p_ttl, 'external.resource', p_node, p_task_key, '', p_payload);
 END $$;
 
--- The two transactions of an ordinary outside action, each as one statement: hold the lease,
--- then, in later statements, every row relied on.
+-- The two transactions of an ordinary outside action, each as one statement of few: the fence's
+-- UPDATE locks the lease, and every later statement sees a fresh snapshot. Its head is written
+-- first and its event last; a failure in between takes both back.
 CREATE FUNCTION durable_effect_begin_v1(
     p_run uuid, p_owner uuid, p_epoch bigint, p_seq bigint, p_lock_timeout text,
     p_operation_id uuid, p_tenant text, p_operation text, p_key text, p_generation integer,
     p_hash text, p_request text, p_task_key text, p_phase text, p_timeout interval,
     p_settle interval, p_deduplicates boolean, p_ttl interval, p_node text, p_payload text
 ) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    now_at timestamptz := clock_timestamp();
+    hash bytea;
+    cancelled boolean;
 BEGIN
     PERFORM set_config('lock_timeout', p_lock_timeout, true);
-    PERFORM durable_hold_v1(p_run, p_owner, p_epoch, p_seq);
-    IF p_phase = 'forward' AND durable_cancelled_v1(p_run) THEN
+    UPDATE durable_lease SET last_seq = last_seq + 1, expires_at = clock_timestamp() + p_ttl,
+        head_hash = durable_event_hash_v1(head_hash, run_id, last_seq + 1, epoch, now_at,
+            'external.requested', p_node, p_task_key, '', p_payload)
+    WHERE run_id = p_run AND owner = p_owner AND epoch = p_epoch AND last_seq = p_seq
+        AND expires_at > clock_timestamp()
+    RETURNING head_hash, cancel_requested INTO hash, cancelled;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'lease lost' USING ERRCODE = 'SF001';
+    END IF;
+    IF p_phase = 'forward' AND (cancelled OR EXISTS (
+        SELECT 1 FROM durable_inboxitem
+        WHERE run_id = p_run AND moved_seq IS NULL AND type = 'cancel.requested')) THEN
         RAISE EXCEPTION 'the run is cancelled' USING ERRCODE = 'SF002';
     END IF;
-    -- A key that nobody has met: the intent is born `running`.
     INSERT INTO durable_idempotencyrecord (
         operation_id, tenant, operation, key, generation, status, request_hash, proposed_request,
         sent_request, run_id, task_key, attempt, epoch, deduplicates, started_at, call_deadline,
         settle_until)
     VALUES (p_operation_id, p_tenant, p_operation, p_key, p_generation, 'running', p_hash,
-        p_request, p_request, p_run, p_task_key, 1, p_epoch, p_deduplicates, clock_timestamp(),
-        clock_timestamp() + p_timeout, clock_timestamp() + p_timeout + p_settle)
+        p_request, p_request, p_run, p_task_key, 1, p_epoch, p_deduplicates, now_at,
+        now_at + p_timeout, now_at + p_timeout + p_settle)
     ON CONFLICT (key, operation, tenant, generation) WHERE status <> 'void' DO NOTHING;
-    IF FOUND THEN
-        PERFORM durable_write_v1(
-            p_run, p_ttl, 'external.requested', p_node, p_task_key, '', p_payload);
-        RETURN;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the key was met before' USING ERRCODE = 'SF011';
     END IF;
-    PERFORM durable_effect_open_v1(p_run, p_operation_id, p_tenant, p_operation, p_key,
-        p_generation, p_hash, p_request, p_task_key, p_phase);
-    PERFORM durable_effect_start_v1(p_run, p_operation_id, p_epoch, p_hash, p_request, p_timeout,
-        p_settle, p_deduplicates, NULL, p_phase, p_ttl, p_node, p_task_key, p_payload);
+    INSERT INTO durable_event
+        (run_id, seq, epoch, at, hash, type, node, task_key, actor, payload)
+    VALUES (p_run, p_seq + 1, p_epoch, now_at, hash,
+        'external.requested', p_node, p_task_key, '', p_payload);
 END $$;
 
 CREATE FUNCTION durable_effect_end_v1(
@@ -584,11 +604,32 @@ CREATE FUNCTION durable_effect_end_v1(
     p_operation_id uuid, p_status text, p_response text, p_error text, p_ttl interval,
     p_type text, p_node text, p_task_key text, p_payload text
 ) RETURNS uuid[] LANGUAGE plpgsql AS $$
+DECLARE
+    now_at timestamptz := clock_timestamp();
+    hash bytea;
 BEGIN
     PERFORM set_config('lock_timeout', p_lock_timeout, true);
-    PERFORM durable_hold_v1(p_run, p_owner, p_epoch, p_seq);
-    RETURN durable_effect_settle_v1(p_run, p_operation_id, p_epoch, p_status, p_response, p_error,
-        NULL, p_ttl, p_type, p_node, p_task_key, p_payload);
+    UPDATE durable_lease SET last_seq = last_seq + 1, expires_at = clock_timestamp() + p_ttl,
+        head_hash = durable_event_hash_v1(head_hash, run_id, last_seq + 1, epoch, now_at,
+            p_type, p_node, p_task_key, '', p_payload)
+    WHERE run_id = p_run AND owner = p_owner AND epoch = p_epoch AND last_seq = p_seq
+        AND expires_at > clock_timestamp()
+    RETURNING head_hash INTO hash;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'lease lost' USING ERRCODE = 'SF001';
+    END IF;
+    UPDATE durable_idempotencyrecord SET status = p_status, response = p_response,
+        error = p_error,
+        settled_at = CASE WHEN p_status = 'unknown' THEN NULL ELSE now_at END
+        WHERE operation_id = p_operation_id AND run_id = p_run AND epoch = p_epoch
+            AND status = 'running';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the action is not running' USING ERRCODE = 'SF004';
+    END IF;
+    INSERT INTO durable_event
+        (run_id, seq, epoch, at, hash, type, node, task_key, actor, payload)
+    VALUES (p_run, p_seq + 1, p_epoch, now_at, hash, p_type, p_node, p_task_key, '', p_payload);
+    RETURN ARRAY(SELECT id FROM durable_run WHERE waiting_on = p_operation_id);
 END $$;
 
 -- What the outside service says about an unknown action. "Not found" is believed only once the
@@ -668,21 +709,6 @@ BEGIN
 END $$;
 """
 
-# Cached plans are made while the tables are small and would go on scanning them when they are not.
-BY_INDEX = r"""
-DO $$
-DECLARE
-    name regprocedure;
-BEGIN
-    FOR name IN SELECT oid::regprocedure FROM pg_proc
-        WHERE proname LIKE 'durable%\\_v1' AND prolang = (SELECT oid FROM pg_language
-            WHERE lanname = 'plpgsql') AND prorettype <> 'trigger'::regtype
-    LOOP
-        EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off', name);
-    END LOOP;
-END $$;
-"""
-
 FUNCTIONS = [
     "durable_append_v1",
     "durable_effect_end_v1",
@@ -723,9 +749,7 @@ class Migration(migrations.Migration):
 
     operations: ClassVar = [
         migrations.RunSQL(
-            "\n".join(
-                [STORAGE, APPEND_ONLY, MOVES, HASH, LEASE, START, REST, CLAIM, EFFECT, BY_INDEX]
-            ),
+            "\n".join([STORAGE, APPEND_ONLY, MOVES, HASH, LEASE, START, REST, CLAIM, EFFECT]),
             UNDO,
         )
     ]

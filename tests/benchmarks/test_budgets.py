@@ -201,10 +201,6 @@ def test_an_effect_is_two_round_trips_and_two_synchronous_commits():
     assert synchronous_commits(once, 20) == 40
 
 
-@pytest.mark.xfail(
-    raises=AssertionError,
-    reason="4: the claim after the decision reads the record on its own before it looks and judges",
-)
 def test_an_effect_that_a_person_approved_is_three_round_trips(large_payments_ask):
     """Look and judge, start, settle."""
     seen: list[Wire] = []

@@ -152,3 +152,13 @@ def test_a_claim_says_how_the_run_comes_back():
         {"after": "", "recovery": "process"},
         {"after": "answer", "recovery": "wait"},
     ]
+
+
+def test_a_claim_ignores_a_column_that_a_newer_release_added():
+    """P16: a rolling deploy migrates first; old workers go on."""
+    run = start("fulfil", {"order_id": "A-1"})
+    execute("ALTER TABLE durable_run ADD COLUMN later text")
+    try:
+        assert claims.claim(run.id) is not None
+    finally:
+        execute("ALTER TABLE durable_run DROP COLUMN later")

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from django.db import transaction
 
-from durable import conf, effects, interrupt, runs, sweeper, workflow
+from durable import conf, effects, inbox, interrupt, runs, sweeper, workflow
 from durable.errors import InvalidValue, NotUnknown, RecordNotFound, TooEarly
 from durable.models import IdempotencyRecord, uuid7
 from tests.crashes import crash
@@ -24,6 +24,7 @@ from tests.scenario import (
     take_over,
     types,
     value_of,
+    wake,
 )
 from tests.shop import pay, pay_blind, pay_once, service, ship
 
@@ -194,6 +195,19 @@ def test_it_did_not_happen_sends_exactly_once_more_under_the_same_key():
     assert output(go(run)) == "r1"
     assert service.calls == ["A-1:blind", "A-1:blind"]
     assert service.keys() == ["A-1:blind"]
+
+
+def test_giving_up_waits_for_a_call_that_was_sent_after_it_was_asked_for():
+    """Invariant 5: the executor judges it again, whatever was true when somebody clicked."""
+    service.then("lost")
+    run = begin(unknown_pays_blind, "A-1")
+    inbox.put(run.id, "give_up.requested", actor="user:oscar", payload={"reason": "enough"})
+    run = go(run)
+    assert (run.status, run.waiting_for) == ("waiting", "reconcile")
+    assert run.wake_at == record(run).settle_until
+    can_no_longer_land(run)
+    run = wake(run)
+    assert (run.status, run.code, record(run).status) == ("failed", "GIVEN_UP", "unknown")
 
 
 def test_only_what_is_unknown_can_be_resolved_and_only_once():
