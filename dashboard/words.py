@@ -94,7 +94,6 @@ EVENT: dict[str, Word] = {
     EventType.TASK_COMPLETED: Word("Finished", "check", "good"),
     EventType.TASK_FAILED: Word("Failed", "cross", "trouble"),
     EventType.TASK_RETRYING: Word("Will be tried again", "clock", "waiting"),
-    EventType.EXTERNAL_PREPARED: Word("Nothing sent yet", "clock", "calm"),
     EventType.EXTERNAL_REQUESTED: Word("Call under way", "play", "working"),
     EventType.EXTERNAL_RESOURCE: Word("Outside id received", "play", "working"),
     EventType.EXTERNAL_COMPLETED: Word("Happened", "check", "good"),
@@ -115,7 +114,6 @@ EVENT: dict[str, Word] = {
     EventType.CHECKPOINT_COMMITTED: Word("State saved", "dot", "calm"),
     EventType.LEASE_ACQUIRED: Word("Taken by a worker", "key", "calm"),
     EventType.LEASE_LOST: Word("Worker lost it", "alert", "trouble"),
-    EventType.RECORD_SETTLED: Word("Another run settled this", "check", "calm"),
     EventType.BUSINESS: Word("Recorded", "dot", "calm"),
 }
 

@@ -214,10 +214,8 @@ class BlockCode:
     WORKFLOW_UNKNOWN = "WORKFLOW_UNKNOWN"
     KEY_EXPIRED = "KEY_EXPIRED"
     STATE_UNREADABLE = "STATE_UNREADABLE"
-    CHECKPOINT_CORRUPT = "CHECKPOINT_CORRUPT"
     APPROVAL_MISSING = "APPROVAL_MISSING"
     WORKER_LOST = "WORKER_LOST"
-    COMPENSATION_FAILED = "COMPENSATION_FAILED"
 
 
 FAILURE_CLASSES: dict[str, FailureClass] = {
@@ -229,4 +227,5 @@ FAILURE_CLASSES: dict[str, FailureClass] = {
 
 
 def failure_class(code: str) -> FailureClass:
+    """Whether waiting, a person's knowledge, or neither can help a run blocked with this code."""
     return FAILURE_CLASSES.get(code, FailureClass.NON_RECOVERABLE)

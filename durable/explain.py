@@ -249,20 +249,12 @@ _BLOCKED: dict[str, tuple[str, tuple[Action, ...]]] = {
         "Stopped: the saved state cannot be read by this version of the code.",
         (RESUME, GIVE_UP),
     ),
-    BlockCode.CHECKPOINT_CORRUPT: (
-        "Stopped: the saved state does not match its checksum.",
-        (GIVE_UP,),
-    ),
     BlockCode.APPROVAL_MISSING: (
         "Stopped: an action needs an approval that is missing or unreadable.",
         (RESUME, GIVE_UP),
     ),
     BlockCode.WORKER_LOST: (
         "Stopped: each worker that took this run died while working on it.",
-        (RESUME, GIVE_UP),
-    ),
-    BlockCode.COMPENSATION_FAILED: (
-        "Stopped: undoing what was done did not work.",
         (RESUME, GIVE_UP),
     ),
 }

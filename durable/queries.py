@@ -14,7 +14,6 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from django.db import connection
 from django.db.models import (
     Case,
@@ -33,7 +32,7 @@ from django.db.models.aggregates import Count
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import JSONObject
 
-from durable import canonical, explain, timeline
+from durable import canonical, conf, explain, timeline
 from durable.errors import InvalidValue
 from durable.models import (
     Checkpoint,
@@ -170,9 +169,7 @@ def run_list(
         workflows=_workflows(tenant),
         now=now,
         next=Position(last.created_at, last.id) if last else None,
-        sweep_is_late=explain.sweep_is_late(
-            swept_at, now, interval=settings.DURABLE["SWEEP_INTERVAL"]
-        ),
+        sweep_is_late=explain.sweep_is_late(swept_at, now, interval=conf.sweep_interval()),
     )
 
 
@@ -225,7 +222,7 @@ def _snapshot(run: Run, *, now: datetime, **known: Any) -> explain.Snapshot:
         activity=lease.activity if lease else "",
         attempts=run.attempts,
         swept_at=getattr(run, "swept_at", None),
-        sweep_interval=settings.DURABLE["SWEEP_INTERVAL"],
+        sweep_interval=conf.sweep_interval(),
         **known,
     )
 
@@ -738,7 +735,7 @@ def operations(*, tenant: str, size: int = PAGE) -> Operations:
         sweep_is_late=explain.sweep_is_late(
             sweeper.swept_at if sweeper else None,
             now,
-            interval=settings.DURABLE["SWEEP_INTERVAL"],
+            interval=conf.sweep_interval(),
         ),
         outbox=outbox,
         outbox_pending=pending,

@@ -115,7 +115,6 @@ class EventType(StrEnum):
     TASK_COMPLETED = "task.completed"
     TASK_FAILED = "task.failed"
     TASK_RETRYING = "task.retrying"
-    EXTERNAL_PREPARED = "external.prepared"
     EXTERNAL_REQUESTED = "external.requested"
     EXTERNAL_RESOURCE = "external.resource"
     EXTERNAL_COMPLETED = "external.completed"
@@ -136,5 +135,4 @@ class EventType(StrEnum):
     CHECKPOINT_COMMITTED = "checkpoint.committed"
     LEASE_ACQUIRED = "lease.acquired"
     LEASE_LOST = "lease.lost"
-    RECORD_SETTLED = "record.settled"
     BUSINESS = "business"

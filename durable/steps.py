@@ -201,8 +201,9 @@ def record(scope: Scope, name: str, produce: Callable[[], JSON]) -> JSON:
     events = scope.context.replay(path, name, "")
     if events:
         return events[-1].payload["result"]
-    payload = canonical.dumps({"input": "", "name": name, "result": produce()})
-    scope.context.append(fact(EventType.TASK_COMPLETED, path, payload), sync=False)
+    with scope.context.faultless():
+        payload = canonical.dumps({"input": "", "name": name, "result": produce()})
+        scope.context.append(fact(EventType.TASK_COMPLETED, path, payload), sync=False)
     return json.loads(payload)["result"]
 
 

@@ -111,12 +111,14 @@ def sleep(scope: Scope, duration: timedelta) -> None:
     events = context.replay(path, "sleep", fingerprint)
     if any(event.type == EventType.TIMER_FIRED for event in events):
         return
-    if events:
-        due = datetime.fromisoformat(events[0].payload["due"])
-    else:
-        due = context.now() + duration
-        payload = canonical.dumps({"due": due.isoformat(), "input": fingerprint, "name": "sleep"})
-        context.append(fact(EventType.TIMER_STARTED, path, payload), sync=True)
-    if due > context.now():
-        context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.TIMER, due=due)))
-    context.append(fact(EventType.TIMER_FIRED, path, "{}"), sync=False)
+    with context.faultless():
+        if events:
+            due = datetime.fromisoformat(events[0].payload["due"])
+        else:
+            due = context.now() + duration
+            started = {"due": due.isoformat(), "input": fingerprint, "name": "sleep"}
+            payload = canonical.dumps(started)
+            context.append(fact(EventType.TIMER_STARTED, path, payload), sync=True)
+        if due > context.now():
+            context.suspend(scope, Suspend(Wait(waiting_for=WaitingFor.TIMER, due=due)))
+        context.append(fact(EventType.TIMER_FIRED, path, "{}"), sync=False)

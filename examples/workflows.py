@@ -19,6 +19,7 @@ from durable import (
     NotFound,
     Retryable,
     effect,
+    run_info,
     task,
     workflow,
 )
@@ -84,8 +85,8 @@ def put_back(order: JSON) -> None:
 
 
 @task(atomic=True, compensate=put_back)
-def reserve_stock(order: JSON) -> JSON:
-    return stock.reserve(order)
+def reserve_stock(order: JSON, run_id: str) -> JSON:
+    return stock.reserve(order, run_id)
 
 
 @task(atomic=True)
@@ -233,7 +234,7 @@ def fulfil(order: JSON) -> JSON:
     """Bring one order to the customer, or call it off with everything undone."""
     order_id = order["order_id"]
     validate(order)
-    reserve_stock(order)
+    reserve_stock(order, str(run_info().id))
     try:
         paid = charge(order_id, order["customer_id"], order["total"], order["currency"])
     except (ApprovalRejected, ApprovalExpired, PaymentDeclined) as error:

@@ -91,7 +91,6 @@ class Migration(migrations.Migration):
                             ("task.completed", "task.completed"),
                             ("task.failed", "task.failed"),
                             ("task.retrying", "task.retrying"),
-                            ("external.prepared", "external.prepared"),
                             ("external.requested", "external.requested"),
                             ("external.resource", "external.resource"),
                             ("external.completed", "external.completed"),
@@ -112,7 +111,6 @@ class Migration(migrations.Migration):
                             ("checkpoint.committed", "checkpoint.committed"),
                             ("lease.acquired", "lease.acquired"),
                             ("lease.lost", "lease.lost"),
-                            ("record.settled", "record.settled"),
                             ("business", "business"),
                         ]
                     ),
@@ -295,7 +293,6 @@ class Migration(migrations.Migration):
                             ("task.completed", "task.completed"),
                             ("task.failed", "task.failed"),
                             ("task.retrying", "task.retrying"),
-                            ("external.prepared", "external.prepared"),
                             ("external.requested", "external.requested"),
                             ("external.resource", "external.resource"),
                             ("external.completed", "external.completed"),
@@ -316,7 +313,6 @@ class Migration(migrations.Migration):
                             ("checkpoint.committed", "checkpoint.committed"),
                             ("lease.acquired", "lease.acquired"),
                             ("lease.lost", "lease.lost"),
-                            ("record.settled", "record.settled"),
                             ("business", "business"),
                         ]
                     ),
