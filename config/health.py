@@ -9,7 +9,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
-from durable import conf, explain
+from durable import conf, snapshots
 
 
 class NotReady(Exception):
@@ -52,7 +52,7 @@ def sweeper() -> str:
         # A new installation: its pages must be up before its first worker is.
         return "no worker has swept yet"
     age = f"swept {(now - swept_at).total_seconds():.0f} s ago"
-    if explain.sweep_is_late(swept_at, now, interval=conf.sweep_interval()):
+    if snapshots.sweep_is_late(swept_at, now, interval=conf.sweep_interval()):
         raise NotReady(f"{age}: no worker looks for lost work; start one")
     return age
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from approvals.errors import ApprovalError
 from durable import errors
 from durable.errors import DurableError
-from durable.explain import moment
+from durable.wording import moment
 
 CONFLICT = 409
 NOT_VALID = 422

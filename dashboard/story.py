@@ -14,8 +14,8 @@ from statistics import median
 
 from dashboard import words
 from durable import timeline
-from durable.explain import duration, moment, person
 from durable.timeline import EventRow, Lane
+from durable.wording import duration, moment, person
 
 LANES: dict[Lane, tuple[str, str]] = {
     Lane.STEPS: ("Steps", "step"),

@@ -8,115 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
 from durable.errors import BlockCode
+from durable.snapshots import ReceivedItem, Snapshot
 from durable.statuses import RunStatus, WaitingFor
+from durable.wording import ago, duration, moment, person, until
 
 Tone = Literal["calm", "working", "waiting", "trouble", "good", "ended"]
-ActionName = Literal[
-    "decide", "answer", "resolve", "resume", "give_up", "cancel", "start_worker", "open_run"
-]
-
-
-# What is known -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenApproval:
-    """A request that nobody has decided yet."""
-
-    id: UUID
-    title: str
-    decide_by: datetime
-    asked: str = ""  # whom: "Finance (1 of 2)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenQuestion:
-    """A question that nobody has answered yet."""
-
-    id: UUID
-    question: str
-    expires_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownEffect:
-    """An outside action that may or may not have happened."""
-
-    operation_id: UUID
-    operation: str
-    key: str
-    since: datetime | None = None
-    settle_until: datetime | None = None
-    may_retry_early: bool = False  # the service itself refuses the same key twice
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedItem:
-    """A fact from outside that no executor has taken yet."""
-
-    type: str
-    actor: str
-    received_at: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """Everything the sentence depends on, read at `now` by the database's clock."""
-
-    now: datetime
-    status: RunStatus
-    created_at: datetime
-    waiting_for: WaitingFor = WaitingFor.NOTHING
-    wake_at: datetime | None = None
-    code: str = ""
-    reason: str = ""
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    last_event_at: datetime | None = None
-    cancel_requested: bool = False
-    lease_held: bool = False
-    lease_expires_at: datetime | None = None
-    epoch: int = 0
-    worker: str = ""
-    activity: str = ""
-    attempts: int = 0
-    last_error: str = ""
-    approvals: tuple[OpenApproval, ...] = ()
-    questions: tuple[OpenQuestion, ...] = ()
-    unknown: tuple[UnknownEffect, ...] = ()
-    received: tuple[ReceivedItem, ...] = ()
-    swept_at: datetime | None = None  # when a worker last looked for lost work
-    sweep_interval: float = 5.0  # seconds
-    is_brief: bool = False  # one row of a list: approvals, questions and records were not read
-
-    @property
-    def since(self) -> datetime:
-        """When it last moved."""
-        return self.last_event_at or self.started_at or self.created_at
-
-    @property
-    def lease_expired(self) -> bool:
-        """Its owner stopped renewing. A held lease without an end counts as expired."""
-        return self.lease_held and (
-            self.lease_expires_at is None or self.lease_expires_at <= self.now
-        )
-
-    @property
-    def nobody_sweeps(self) -> bool:
-        """No worker seems to be running. A list says so once, not in each of its rows."""
-        return not self.is_brief and sweep_is_late(
-            self.swept_at, self.now, interval=self.sweep_interval
-        )
-
-
-def sweep_is_late(swept_at: datetime | None, now: datetime, *, interval: float) -> bool:
-    """Whether no worker has looked for lost work for several rounds of `interval` seconds."""
-    return swept_at is None or (now - swept_at).total_seconds() > max(4 * interval, 10)
+ActionName = Literal["decide", "answer", "resolve", "resume", "give_up", "cancel", "start_worker"]
 
 
 # What is said ------------------------------------------------------------------------------------
@@ -547,40 +449,3 @@ def _no_sweep(seen: Snapshot) -> str:
         return "No worker has ever looked for work; is one running?"
     idle = duration(seen.now - seen.swept_at)
     return f"No worker has looked for work for {idle}; is one running?"
-
-
-# Words for times and people ----------------------------------------------------------------------
-
-
-def moment(at: datetime | None) -> str:
-    """A time in UTC, as text."""
-    return at.strftime("%d %b %Y %H:%M:%S UTC") if at else "an unknown time"
-
-
-def duration(span: timedelta) -> str:
-    """A span in its two largest units: "3 min 5 s", "2 d 4 h"."""
-    seconds = int(abs(span.total_seconds()))
-    parts = []
-    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
-        count, seconds = divmod(seconds, size)
-        if count:
-            parts.append(f"{count} {unit}")
-        if len(parts) == 2 or (parts and not count):
-            break
-    return " ".join(parts) or "0 s"
-
-
-def ago(at: datetime, now: datetime) -> str:
-    return f"{duration(now - at)} ago" if at <= now else until(at, now)
-
-
-def until(at: datetime, now: datetime) -> str:
-    return f"in {duration(at - now)}" if at > now else ago(at, now)
-
-
-def person(actor: str) -> str:
-    """Who it was, in a reader's words: "user:ana" is ana."""
-    kind, _, name = actor.partition(":")
-    if kind == "user":
-        return name
-    return f"{name} ({kind})" if name else (actor or "the engine")

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 
 from dashboard import text as texts
 from dashboard import words
-from durable import explain
+from durable import wording
 from durable.models import Run
 
 register = template.Library()
@@ -76,7 +76,7 @@ def fingerprint(value: object) -> str:
 @register.filter
 def person(actor: str) -> str:
     """Who it was, in a reader's words."""
-    return explain.person(actor)
+    return wording.person(actor)
 
 
 @register.simple_tag(takes_context=True)
@@ -91,7 +91,7 @@ def moment(context: dict[str, Any], at: datetime | None, relative: bool = True) 
     )
     if not relative:
         return stamp
-    return format_html('{} <span class="soft">{}</span>', stamp, explain.ago(at, now))
+    return format_html('{} <span class="soft">{}</span>', stamp, wording.ago(at, now))
 
 
 @register.simple_tag(takes_context=True)
@@ -103,8 +103,8 @@ def since(context: dict[str, Any], at: datetime | None) -> SafeString:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         at.isoformat(timespec="milliseconds"),
-        explain.moment(at),
-        explain.ago(at, now),
+        wording.moment(at),
+        wording.ago(at, now),
     )
 
 

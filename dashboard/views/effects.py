@@ -16,7 +16,7 @@ from dashboard.access import actor, allowed
 from dashboard.forms import HappenedForm, ReasonForm
 from dashboard.htmx import HtmxRequest, page
 from dashboard.refusals import NOT_VALID, Refusal, refusal
-from durable import effects, errors, explain, journal, queries, registry, runs
+from durable import effects, errors, journal, queries, registry, runs, wording
 from durable.models import IdempotencyRecord
 from durable.statuses import EventType, RecordStatus, RunStatus
 
@@ -58,7 +58,7 @@ def _show(
         "refused": refused,
         "way": way,
         "form": form,
-        "land_until": explain.moment(found.record.settle_until),
+        "land_until": wording.moment(found.record.settle_until),
     }
     answer = page(
         request, "dashboard/effect.html", context, status=refused.status if refused else 200

@@ -22,7 +22,7 @@ from dashboard.access import actor, allowed
 from dashboard.forms import ReasonForm
 from dashboard.htmx import STOP_POLLING, UNCHANGED, HtmxRequest, page
 from dashboard.refusals import NOT_VALID, Refusal, refusal
-from durable import errors, explain, journal, queries, runs, search, timeline
+from durable import errors, explain, journal, queries, runs, search, snapshots, timeline
 from durable.models import Event, Run
 from durable.statuses import EventType, WaitingFor
 
@@ -173,12 +173,12 @@ def _target(run: Run, action: explain.Action) -> str:
     return pages.get(action.name, f"#{action.name}")
 
 
-def _open_approvals(run: Run) -> tuple[explain.OpenApproval, ...]:
+def _open_approvals(run: Run) -> tuple[snapshots.OpenApproval, ...]:
     """The requests that this run waits for."""
     if run.waiting_for not in (WaitingFor.APPROVAL, WaitingFor.SEVERAL):
         return ()
     return tuple(
-        explain.OpenApproval(id=asked.id, title=asked.title, decide_by=asked.decide_by)
+        snapshots.OpenApproval(id=asked.id, title=asked.title, decide_by=asked.decide_by)
         for asked in approvals.of_run(run.id)
         if asked.status == ApprovalStatus.PENDING
     )

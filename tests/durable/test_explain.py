@@ -7,7 +7,7 @@ import pytest
 
 from durable import explain
 from durable.errors import BlockCode
-from durable.explain import OpenApproval, OpenQuestion, ReceivedItem, Snapshot, UnknownEffect
+from durable.snapshots import OpenApproval, OpenQuestion, ReceivedItem, Snapshot, UnknownEffect
 from durable.statuses import RunStatus, WaitingFor
 
 NOON = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
@@ -214,17 +214,3 @@ def test_no_state_is_without_words(status, waiting_for, is_brief):
 def test_a_list_does_not_claim_what_it_has_not_read():
     said = explain.explain(seen(RunStatus.BLOCKED, code=BlockCode.EFFECT_UNKNOWN, is_brief=True))
     assert said.sentence == "Stopped: not sure if an outside action happened."
-
-
-@pytest.mark.parametrize(
-    ("span", "words"),
-    [
-        (timedelta(0), "0 s"),
-        (timedelta(seconds=59), "59 s"),
-        (timedelta(seconds=185), "3 min 5 s"),
-        (timedelta(hours=1, seconds=5), "1 h"),
-        (timedelta(days=2, hours=4, minutes=9), "2 d 4 h"),
-    ],
-)
-def test_a_span_is_said_in_its_two_largest_units(span, words):
-    assert explain.duration(span) == words

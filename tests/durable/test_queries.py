@@ -6,6 +6,7 @@ from django.utils import timezone
 
 from durable import queries
 from durable.models import IdempotencyRecord, Interrupt, Run
+from durable.queries import counts
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -98,16 +99,16 @@ def test_unknown_records_come_first_however_many_there_are():
         factories.make_record(run, "succeeded", key=f"K-{number}")
     found = queries.run_page(run.id, tenant=TENANT)
     assert found.records[0].key == "the one"
-    assert len(found.records) + found.records_left == 61
+    assert (len(found.records), found.records_left) == (50, 11)
 
 
 def test_counts_stop_at_a_thousand(monkeypatch):
-    monkeypatch.setattr(queries, "MOST_COUNTED", 3)
+    monkeypatch.setattr(counts, "MOST_COUNTED", 3)
     for _ in range(5):
         factories.make_run("succeeded")
-    counts = queries.run_list(tenant=TENANT).counts
-    assert str(counts[queries.View.SUCCEEDED]) == "3+"
-    assert str(counts[queries.View.FAILED]) == "0"
+    found = queries.run_list(tenant=TENANT).counts
+    assert str(found[queries.View.SUCCEEDED]) == "3+"
+    assert str(found[queries.View.FAILED]) == "0"
 
 
 def test_runs_created_at_one_moment_are_each_listed_once():
