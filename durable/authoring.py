@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial, update_wrapper
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from durable import idempotency, registry, steps, waits
+from durable import canonical, idempotency, registry, steps, waits
 from durable.canonical import JSON
 from durable.context import Scope, current
 from durable.control import Suspend
@@ -32,6 +32,7 @@ class Handle(Generic[R]):
     def result(self) -> R:
         """Wait for the branch; nothing is slept away while it waits for a person or a time."""
         scope = current()
+        scope.context.wait_for(scope, self._future)
         try:
             value = self._future.result()
         except Suspend as control:
@@ -62,7 +63,13 @@ class Task(Generic[P, R]):
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Start the call in a thread of its own and return at once."""
-        return _submit(lambda _: self(*args, **kwargs))
+        # As they are now: the body may change what it passed before the thread begins.
+        bound = canonical.plain(self.definition.bind(args, kwargs), path="arguments")
+
+        def work(branch: Scope) -> Any:
+            return steps.perform(current(), self.definition, branch.next_path(), bound)
+
+        return _submit(work)
 
 
 class Effect(Generic[P, R]):
@@ -79,7 +86,12 @@ class Effect(Generic[P, R]):
 
     def submit(self, *args: Any, **kwargs: Any) -> Handle[R]:
         """Start the call in a thread of its own and return at once."""
-        return _submit(lambda _: self(*args, **kwargs))
+        bound = canonical.plain(self.definition.bind(args, kwargs), path="arguments")
+
+        def work(branch: Scope) -> Any:
+            return idempotency.perform(current(), self.definition, branch.next_path(), bound)
+
+        return _submit(work)
 
 
 class Workflow(Generic[P, R]):
@@ -294,6 +306,7 @@ def gather(*branches: Callable[[], Any]) -> list[Any]:
     Raises what the first of them (in the order given) raised, after all have come to rest.
     """
     handles = [_submit(partial(_in_scope, work)) for work in branches]
+    scope = current()
     for handle in handles:
-        handle._future.exception()
+        scope.context.wait_for(scope, handle._future)
     return [handle.result() for handle in handles]

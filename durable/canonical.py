@@ -121,6 +121,17 @@ def dumps(value: object, *, path: str = "value", max_bytes: int = MAX_BYTES) -> 
     return text
 
 
+# What an event adds around a result.
+HEADROOM_BYTES = 64 * 1024
+HEADROOM_DEPTH = 8
+
+
+def dumps_result(value: object, *, path: str) -> str:
+    """Like `dumps`, for what will be stored inside an event: with room for the event around it."""
+    checked = plain(value, path=path, max_depth=MAX_DEPTH - HEADROOM_DEPTH)
+    return dumps(checked, path=path, max_bytes=MAX_BYTES - HEADROOM_BYTES)
+
+
 class _Repeating(dict[str, JSON]):
     """A parsed object that names a key twice: refused where its path is known."""
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NoReturn
 
 from django.db import connection, connections
 
-from durable.control import Abandon, Block, CancelNow, ControlFlow, Suspend
+from durable.control import Abandon, Block, CancelNow, ControlFlow, Replay, Suspend
 from durable.errors import BlockCode, CancelRequestedError, LeaseLost, Misplaced, OutsideRun
 from durable.gate import Statement
 from durable.history import History, StoredEvent
-from durable.journal import Fact, Journal
+from durable.journal import Fact, Journal, RowBusy
 from durable.leases import Fence
 from durable.models import Run
 from durable.registry import WorkflowDefinition
@@ -51,8 +52,10 @@ class Context:
         self.used: set[str] = set()
         self.waits: list[Suspend] = []
         self.stopped: ControlFlow | None = None
+        self.fatal: BaseException | None = None  # what ends this process, whoever caught it
+        self.is_over = False
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._slots = threading.Semaphore(MAX_BRANCHES)
         self._branches: list[Future[Any]] = []
 
     # Stopping (invariant 13) ------------------------------------------------------------
@@ -76,6 +79,8 @@ class Context:
         """Raise whatever closed this branch or the context, or a cancel or loss found since."""
         if self.stopped is not None:
             raise self.stopped
+        if self.is_over:
+            raise Abandon  # a thread that outlived its body acts for nobody
         if scope.closed is not None:
             raise scope.closed
         try:
@@ -98,6 +103,15 @@ class Context:
             logger.exception("a fault of the engine in run %s", self.run.id)
             self.fence.lose(stolen=False)
             self.stop(Abandon())
+        except ControlFlow:
+            raise
+        except BaseException as error:
+            # An exit in the middle of a call: nobody knows how far it came, and no
+            # `except BaseException` of the body may go on as if it were known.
+            self.fence.lose(stolen=False)
+            with self._lock:
+                self.stopped, self.fatal = Abandon(), self.fatal or error
+            raise
 
     # Calls and their paths ----------------------------------------------------------------
 
@@ -134,6 +148,8 @@ class Context:
             self.journal.append(self.fence, fact, sync=sync)
         except LeaseLost:
             self.stop(Abandon())
+        except RowBusy:
+            self.stop(Replay())
 
     def write(self, *statements: Statement) -> list[list[tuple[Any, ...]]]:
         """Run the statements in one transaction that holds the lease; see Journal.write."""
@@ -143,6 +159,8 @@ class Context:
             self.stop(Abandon())
         except CancelRequestedError:
             self.stop(CancelNow())
+        except RowBusy:
+            self.stop(Replay())
 
     def call(self, function: str, params: Sequence[Any], *, events: int) -> None:
         """Call one function of the database that holds the lease; see Journal.call."""
@@ -152,6 +170,8 @@ class Context:
             self.stop(Abandon())
         except CancelRequestedError:
             self.stop(CancelNow())
+        except RowBusy:
+            self.stop(Replay())
 
     def read(self, *statements: Statement) -> list[list[dict[str, Any]]]:
         """Run reads in one round trip."""
@@ -182,28 +202,42 @@ class Context:
 
     def branch(self, scope: Scope, work: Callable[[], Any]) -> Future[Any]:
         """Run `work` in a thread of its own, inside `scope`."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(MAX_BRANCHES, thread_name_prefix="durable-branch")
-        future = self._pool.submit(copy_context().run, self._run_branch, scope, work)
+        future: Future[Any] = Future()
+        running = partial(copy_context().run, self._run_branch, scope, work, future)
         self._branches.append(future)
+        threading.Thread(target=running, name=f"durable-branch-{scope.prefix}", daemon=True).start()
         return future
 
-    def _run_branch(self, scope: Scope, work: Callable[[], Any]) -> Any:
+    def _run_branch(self, scope: Scope, work: Callable[[], Any], future: Future[Any]) -> None:
         token = _scope.set(scope)
+        scope.thread = threading.get_ident()
         try:
-            return work()
+            with self._slots:
+                result = work()
+        except BaseException as error:
+            connections.close_all()
+            future.set_exception(error)
+        else:
+            connections.close_all()  # this thread's own; user code may have opened them
+            future.set_result(result)
         finally:
             _scope.reset(token)
-            connections.close_all()  # this thread's own; user code may have opened them
+
+    def wait_for(self, scope: Scope, future: Future[Any]) -> None:
+        """Wait for a branch; a waiting branch lends its slot, or nested ones would starve."""
+        if not scope.prefix:
+            wait([future])
+            return
+        self._slots.release()
+        try:
+            wait([future])
+        finally:
+            self._slots.acquire()
 
     def come_to_rest(self) -> None:
         """Wait until every branch has finished or stopped: nobody may act after this context."""
-        for future in self._branches:
-            future.exception()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
-            self._pool = None
-        self._branches = []
+        while self._branches:
+            wait([self._branches.pop()])
 
     @contextmanager
     def active(self) -> Iterator[Scope]:
@@ -213,8 +247,7 @@ class Context:
         try:
             yield root
         finally:
-            # A thread that kept this context must not act for a run that has been let go.
-            root.closed = root.closed or Abandon()
+            self.is_over = True
             _scope.reset(token)
 
 
@@ -225,6 +258,7 @@ class Scope:
         self.context = context
         self.prefix = prefix
         self.closed: ControlFlow | None = None
+        self.thread = threading.get_ident()
         self._count = 0
 
     def next_path(self) -> str:
@@ -238,8 +272,8 @@ def current() -> Scope:
     This is the one door of every recorded call.
     """
     scope = _scope.get()
-    if scope is None:
-        raise OutsideRun
+    if scope is None or scope.thread != threading.get_ident():
+        raise OutsideRun  # nobody knows where in the body another thread's call would stand
     if _inside.get():
         raise Misplaced(f"Recorded calls are not allowed inside the body of {_inside.get()}.")
     scope.context.check(scope)

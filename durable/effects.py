@@ -58,7 +58,7 @@ def resolve_happened(
     if not resource_id.strip():
         raise InvalidValue("must not be empty", path="resource_id")
     value = {"id": resource_id} if result is None else result
-    text = canonical.dumps(value, path="result")
+    text = canonical.dumps_result(value, path="result")
     record = _find(operation_id, tenant)
     _lock_unknown(operation_id)
     # The time-out that made it unknown is not its answer.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +23,7 @@ from durable.errors import (
     failure_class,
 )
 from durable.gate import Statement
-from durable.journal import Fact, InboxWaiting, journal, written
+from durable.journal import Fact, InboxWaiting, RowBusy, journal, written
 from durable.leases import Fence, heartbeat
 from durable.registry import workflow as find_workflow
 from durable.statuses import EventType, Phase, RecordStatus, RunStatus, WaitingFor
@@ -41,6 +41,8 @@ WHERE lease.run_id = durable_run.id AND durable_run.id = %s
 """
 COMPENSATE = "UPDATE durable_lease SET phase = 'compensating' WHERE run_id = %s"
 
+# Branches that wait for several keys look again: a row can name only one of them.
+SEVERAL_KEYS = timedelta(seconds=15)
 # Re-entries under one claim without anything new in the log: more means that we are confused.
 MAX_REPLAYS = 10
 
@@ -93,7 +95,7 @@ class Execution:
             try:
                 self._advance_once()
                 return
-            except (InboxWaiting, Replay):
+            except (InboxWaiting, Replay, RowBusy):
                 self._move()
             replays = 0 if self.fence.last_seq > head else replays + 1
             if replays >= MAX_REPLAYS:
@@ -174,8 +176,14 @@ class Execution:
                 self._note(context, control)
             except Exception as raised:
                 error = raised
+            except BaseException:
+                # A group around a wait: the wait itself is known to the context.
+                if not context.waits and context.stopped is None:
+                    raise
             finally:
                 context.come_to_rest()
+        if context.fatal is not None:
+            raise context.fatal
         self._conclude(context, value, error)
 
     @staticmethod
@@ -279,6 +287,8 @@ class Execution:
                 self._note(context, control)
             finally:
                 context.come_to_rest()
+        if context.fatal is not None:
+            raise context.fatal
         if context.stopped is not None:
             self._obey(context, context.stopped)
         elif context.waits or report is None:
@@ -343,13 +353,21 @@ class Execution:
         for (waiting,) in rows[len(before)]:
             inbox.poke(waiting)
 
+    @staticmethod
+    def _now() -> datetime:
+        at: datetime = journal().read(Statement(sql="SELECT clock_timestamp() AS at"))[0][0]["at"]
+        return at
+
     def _park(self, waits: list[Suspend]) -> None:
         """Let go until the earliest of what the branches wait for."""
         first = waits[0].wait
         due = [suspend.wait.due for suspend in waits if suspend.wait.due is not None]
         kinds = {suspend.wait.waiting_for for suspend in waits}
         kind = first.waiting_for if len(kinds) == 1 else WaitingFor.SEVERAL
-        record = next((s.wait.record for s in waits if s.wait.record is not None), None)
+        held = [suspend.wait.record for suspend in waits if suspend.wait.record is not None]
+        record = held[0] if held else None
+        if len(held) > 1:
+            due.append(self._now() + SEVERAL_KEYS)
         wake_at: datetime | None = min(due) if due else None
         journal().write(
             self.fence,

@@ -155,6 +155,10 @@ _BLOCKED: dict[str, tuple[str, tuple[Action, ...]]] = {
         "Stopped: an action needs an approval that is missing or unreadable.",
         (RESUME, GIVE_UP),
     ),
+    BlockCode.RETRIES_EXHAUSTED: (
+        "Stopped: an action was sent as often as it may be, and the service never had it.",
+        (RESUME, GIVE_UP),
+    ),
     BlockCode.WORKER_LOST: (
         "Stopped: each worker that took this run died while working on it.",
         (RESUME, GIVE_UP),

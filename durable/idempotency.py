@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from asyncio import CancelledError
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, NoReturn
@@ -40,6 +41,8 @@ from durable.steps import MOMENT
 
 # How often a start is tried again when what it relied on changed meanwhile.
 START_TRIES = 5
+# A crash or two must not stop an action, however few tries its author allows.
+FEWEST_TRIES = 3
 
 _PERMIT_OUTCOMES: dict[RecordStatus, gate.Outcome] = {
     RecordStatus.SUCCEEDED: "succeeded",
@@ -103,6 +106,7 @@ class Attempt:
         self.guarded = False
         self.before: tuple[Statement, ...] = ()  # what must commit together with the next start
         self.sent_again = False  # an earlier call may still land
+        self.changes = 0  # what a start relied on was no longer so
 
     # The loop ------------------------------------------------------------------------------
 
@@ -117,7 +121,7 @@ class Attempt:
             answer = self._look_at_record() if called else None
             if answer is not None:
                 return answer
-        for _ in range(START_TRIES):
+        while self.changes < START_TRIES:
             answer = self._start_and_call()
             if answer is not None:
                 return answer
@@ -131,6 +135,7 @@ class Attempt:
         except KeyTaken as taken:
             return self._meet(taken)
         except (NotApproved, RowChanged):
+            self.changes += 1
             return None
         return refused or self._call()
 
@@ -150,6 +155,7 @@ class Attempt:
             return self._reuse(record)
         if record["status"] == RecordStatus.FAILED:
             self._refuse_forgotten_key(record)
+            self._refuse_endless_tries(record)
         return None
 
     def _refuse_forgotten_key(self, record: Record) -> None:
@@ -157,14 +163,28 @@ class Attempt:
         limit = self.effect.key_valid_for
         if limit is None or record["now"] - record["started_at"] < timedelta(seconds=limit):
             return
-        if reconciliation.ask(self.proposal, Call(self.proposal)).outcome == "not_found":
-            return
-        resumed = self.context.history.latest(EventType.RESUME_REQUESTED)
-        if resumed is None or resumed.seq < self._events()[-1].seq:
+        said = reconciliation.ask(self.proposal, Call(self.proposal)).outcome
+        if said != "not_found" and (said == "happened" or not self._was_resumed()):
             self._block(
                 BlockCode.KEY_EXPIRED,
                 f"The service remembers the key {self.proposal.key!r} for {limit:g} seconds only;"
                 " sending it again could do it twice.",
+            )
+
+    def _was_resumed(self) -> bool:
+        """Whether a person, who knows what this call did, let the run try again."""
+        resumed = self.context.history.latest(EventType.RESUME_REQUESTED)
+        events = self._events()
+        return resumed is not None and (not events or resumed.seq > events[-1].seq)
+
+    def _refuse_endless_tries(self, record: Record) -> None:
+        """Sent and not found again and again: a person looks before it is sent once more."""
+        sent, most = record["attempt"], max(self.effect.retry.attempts, FEWEST_TRIES)
+        settled_by_hand = any(e.type == EventType.EXTERNAL_RESOLVED for e in self._events())
+        if sent >= most and not settled_by_hand and not self._was_resumed():
+            self._block(
+                BlockCode.RETRIES_EXHAUSTED,
+                f"{self.effect.name!r} was sent {sent} times and the service never had it.",
             )
 
     def _read(self) -> Record:
@@ -228,11 +248,14 @@ class Attempt:
 
     def _adopt(self, record: Record) -> None:
         """Judge and ask under the record that the key already has, if it can be ours."""
-        if record["status"] == RecordStatus.SUCCEEDED:
-            raise KeyTaken("succeeded", str(record["operation_id"]))
-        if record["operation_id"] == self.proposal.operation_id:
-            return
-        if record["run_id"] != self.context.run.id and not self._is_free(record):
+        if record["status"] in (RecordStatus.SUCCEEDED, RecordStatus.COMPENSATED):
+            raise KeyTaken(record["status"], str(record["operation_id"]))
+        startable = record["status"] in (RecordStatus.PREPARED, RecordStatus.FAILED)
+        if record["run_id"] != self.context.run.id:
+            startable = startable and self._is_free(record)
+        elif record["task_key"] == self.proposal.path:
+            startable = True
+        if not startable:
             raise KeyTaken("busy", str(record["operation_id"]))
         self.proposal.operation_id = record["operation_id"]
 
@@ -272,7 +295,8 @@ class Attempt:
         answer = Answer(error=failures.dump(error))
         refused = self.proposal.payload(error=answer.error)
         self.context.write(
-            records.moving(self.proposal.operation_id, [RecordStatus.PREPARED], RecordStatus.VOID),
+            # What was sent before stays failed.
+            Statement(sql=records.VOID, params=(self.proposal.operation_id, self.context.run.id)),
             self.proposal.written(EventType.EXTERNAL_REFUSED, refused),
         )
         return answer
@@ -284,6 +308,10 @@ class Attempt:
         self.proposal.operation_id = UUID(taken.operation_id)
         match taken.how:
             case "own" | "free":
+                record = self._read()
+                if record["status"] == RecordStatus.FAILED:
+                    self._refuse_forgotten_key(record)
+                self.changes += 1
                 return None
             case "other_request":
                 return self._decline(self._key_reused())
@@ -368,13 +396,14 @@ class Attempt:
             return self._failed(error, final=False)
         except refusals as error:
             return self._failed(error, final=True)
-        except Exception as error:
+        except (Exception, CancelledError) as error:
             return self._unclear(error)
         return self._succeeded(value)
 
     def _succeeded(self, value: object) -> Answer:
         try:
-            answer = Answer(json.loads(canonical.dumps(value, path=f"{self.effect.name} result")))
+            text = canonical.dumps_result(value, path=f"{self.effect.name} result")
+            answer = Answer(json.loads(text))
         except InvalidValue as error:
             # It happened; only what it returned cannot be kept. It is not done again.
             answer = Answer(error=failures.dump(error))
@@ -410,7 +439,7 @@ class Attempt:
         time.sleep(decision.delay)
         return None
 
-    def _unclear(self, error: Exception) -> Answer | None:
+    def _unclear(self, error: Exception | CancelledError) -> Answer | None:
         """No answer, or one that nobody classified: it may have happened (invariant 5)."""
         answer = Answer(error=failures.dump(error))
         payload = self.proposal.payload(
@@ -490,6 +519,8 @@ class Attempt:
         if isinstance(said, reconciliation.SendAgain):
             self.before = (said.before,)
             return None
+        if said is None:
+            self._refuse_endless_tries(record)
         return said
 
     # Leaving -----------------------------------------------------------------------------------

@@ -54,6 +54,10 @@ class KeyTaken(DurableError):
         self.operation_id = operation_id
 
 
+class RowBusy(DurableError):
+    """Somebody held a row for longer than a lease may wait; nothing was written."""
+
+
 class KeyMet(DurableError):
     """The key has a record already, in whatever state."""
 
@@ -76,10 +80,12 @@ COMMIT = "COMMIT"
 WRITE = "SELECT durable_write_v1(%s, %s, %s, %s, %s, %s, %s)"
 
 _ERRORS = {
-    "SF011": KeyMet,
     "SF002": CancelRequestedError,
     "SF003": NotApproved,
     "SF004": RowChanged,
+    "SF011": KeyMet,
+    "55P03": RowBusy,  # lock_not_available
+    "40P01": RowBusy,  # deadlock_detected
 }
 
 

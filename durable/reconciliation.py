@@ -115,7 +115,7 @@ def ask(proposal: Proposal, call: Any) -> Said:
         with inside(f"reconcile of {effect.name}", proposal.context.fence):
             said = effect.reconcile(call, **accepted(effect.reconcile, proposal.parameters))
         if isinstance(said, Happened):
-            result = json.loads(canonical.dumps(said.result, path="reconcile result"))
+            result = json.loads(canonical.dumps_result(said.result, path="reconcile result"))
             canonical.check_text(said.resource, "reconcile resource")
             return Said("happened", Answer(result), said.resource or None)
         if said is NotFound or isinstance(said, NotFound):

@@ -38,6 +38,10 @@ END = "SELECT durable_effect_end_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 
 RESOURCE = "SELECT durable_effect_resource_v1(%s, %s, %s, %s, %s, %s, %s, %s)"
 RECONCILE = "SELECT durable_effect_reconcile_v1(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 REUSE = "SELECT durable_effect_reuse_v1(%s, %s, %s, %s, %s, %s, %s)"
+VOID = """
+UPDATE durable_idempotencyrecord SET status = 'void'
+WHERE operation_id = %s AND run_id = %s AND status = 'prepared'
+"""
 MOVE = "SELECT durable_record_move_v1(%s, %s, %s)"
 
 Record = dict[str, Any]

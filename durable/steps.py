@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import time
+from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta
@@ -47,7 +48,7 @@ def perform(scope: Scope, task: TaskDefinition, path: str, parameters: dict[str,
         if last.type == EventType.TASK_FAILED:
             raise failures.load(last.payload["error"])
     with context.faultless():
-        attempts = _Attempts(scope, task, path, parameters, request, fingerprint)
+        attempts = _Attempts(scope, task, path, request, fingerprint)
         answer = attempts.make(events)
     return answer.value()
 
@@ -60,7 +61,6 @@ class _Attempts:
         scope: Scope,
         task: TaskDefinition,
         path: str,
-        parameters: dict[str, Any],
         request: str,
         fingerprint: str,
     ) -> None:
@@ -68,7 +68,8 @@ class _Attempts:
         self.context: Context = scope.context
         self.task = task
         self.path = path
-        self.parameters = parameters
+        # As stored, and its own: a task that changes its argument changes nobody else's.
+        self.parameters: dict[str, Any] = json.loads(request)
         self.request = request
         self.head = f'"input":"{fingerprint}","name":{canonical.dumps(task.name)}'
         self.fingerprint = fingerprint
@@ -87,7 +88,7 @@ class _Attempts:
                 return Answer(self._try_once())
             except (ControlFlow, KeyboardInterrupt, SystemExit):
                 raise
-            except Exception as error:
+            except (Exception, CancelledError) as error:
                 elapsed = spent + time.monotonic() - started
                 final = self._after(error, attempt, elapsed)
             if final is not None:
@@ -127,6 +128,9 @@ class _Attempts:
                         value = self.task.function(**self.parameters)
                     result = canonical.dumps(value, path="result")
                     completed = fact(EventType.TASK_COMPLETED, self.path, self._completed(result))
+                    # Before the lock of this process: a deferred constraint may wait for a
+                    # sibling's transaction, and that sibling for the lock.
+                    self._check_constraints()
                     # Until the COMMIT is answered nobody else may write to this log.
                     held.enter_context(context.journal.lock)
                     sent = time.monotonic()
@@ -141,6 +145,12 @@ class _Attempts:
             context.journal.joined(context.fence, written=1, sent=sent)
         return json.loads(result)
 
+    def _check_constraints(self) -> None:
+        patience = int(self.context.fence.ttl.total_seconds() * 1000 / 3)
+        with connections["default"].cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{patience}ms"])
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+
     def _give_up_if_ambiguous(self, error: Exception) -> None:
         """A connection lost at COMMIT may have committed: look at the log instead of guessing."""
         if isinstance(error, OperationalError) and not connections["default"].is_usable():
@@ -153,10 +163,12 @@ class _Attempts:
             if alias != "default":
                 held.enter_context(connections[alias].execute_wrapper(_refuse))
 
-    def _after(self, error: Exception, attempt: int, elapsed: float) -> Answer | None:
+    def _after(
+        self, error: Exception | CancelledError, attempt: int, elapsed: float
+    ) -> Answer | None:
         """Decide what follows a failed try: the final error, a stored wait, or (None) another."""
         decision = None
-        if not isinstance(error, HOPELESS):
+        if isinstance(error, Exception) and not isinstance(error, HOPELESS):
             decision = retry.decide(
                 self.task.retry, error, attempt=attempt, elapsed=elapsed, random=random.random
             )

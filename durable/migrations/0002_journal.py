@@ -379,6 +379,11 @@ CREATE FUNCTION durable_finish_v1(
 BEGIN
     PERFORM 1 FROM durable_run WHERE id = p_run FOR NO KEY UPDATE;
     PERFORM durable_nothing_received_v1(p_run);
+    IF EXISTS (SELECT 1 FROM durable_idempotencyrecord
+        WHERE run_id = p_run AND status = 'running') THEN
+        -- A call may be on its way: the run must be claimed again, which makes it unknown.
+        RAISE EXCEPTION 'an action is still running' USING ERRCODE = 'SF004';
+    END IF;
     PERFORM durable_write_v1(p_run, p_ttl, 'run.' || p_status, '', '', '', p_payload);
     UPDATE durable_lease SET owner = NULL, activity = '' WHERE run_id = p_run;
     UPDATE durable_run SET status = p_status, output = p_output, error = p_error, code = p_code,

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from durable import Failure, Retry, interrupt, registry, runs, task, workflow
+from durable import Failure, Retry, canonical, interrupt, registry, runs, task, workflow
 from durable.errors import InvalidValue, StartKeyConflict, WorkflowUnknown
 from durable.models import IdempotencyRecord, Run
 from tests.crashes import crash
@@ -103,6 +103,8 @@ def test_an_effect_whose_answer_cannot_be_stored_has_happened_and_is_not_redone(
         run = take_over(run)
     finally:
         del service.do
+    # What is stored inside an event leaves room for the event around it.
+    path = path.replace("[0]" * canonical.MAX_DEPTH, "[0]" * (canonical.MAX_DEPTH - 8))
     assert output(run) == ["stored nothing", path.replace("result", "mail result", 1)]
     assert record(run).status == "succeeded"
     assert service.calls == ["A-1:mail"]
