@@ -3,9 +3,11 @@
 import json
 
 import pytest
+from django.core.exceptions import ValidationError
 
-from durable import canonical, failures
+from durable import Failure, Retry, Retryable, canonical, failures, task, workflow
 from durable.errors import ApprovalRejected, InvalidValue, StoredError
+from tests.scenario import begin
 
 
 class PaymentDeclined(Exception):
@@ -73,3 +75,91 @@ def test_a_message_has_a_longest_length():
 def test_private_fields_stay_behind():
     """D07: a request or connection object that an error drags along is not stored."""
     assert "_source" not in failures.dump(PaymentDeclined("x", 1, source=object()))["fields"]
+
+
+class Wordy(Exception):
+    def __init__(self, code):
+        super().__init__()
+        self._code = code
+
+    def __str__(self):
+        return f"bad {self._code}"
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise AttributeError("no words")
+
+    def __repr__(self):
+        raise AttributeError("no form")
+
+
+def test_an_error_that_cannot_say_again_what_it_said_comes_back_as_a_stored_error():
+    """Hole 12: the run would be claimed, raise again where it is stored, and never end."""
+    for error, words in (
+        (Wordy(4), "bad 4"),
+        (ValidationError({"amount": ["too large"]}), "{'amount': ['too large']}"),
+        (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), "two (2 sub-exceptions)"),
+    ):
+        again = rebuilt(error)
+        assert isinstance(again, StoredError)
+        assert (str(again), again.kind) == (words, failures.dump(error)["kind"])
+
+
+def test_an_error_without_words_or_form_is_named_by_its_class():
+    """Hole 12."""
+    again = rebuilt(Mute(Mute("inner")))
+    assert isinstance(again, StoredError)
+    assert str(again) == "Mute: <tuple>"
+    assert failures.dump(ValueError(Mute()))["args"] == ["<Mute>"]
+
+
+def test_a_stored_error_stored_again_is_the_same():
+    """Hole 12: the body may let it out, and then the run's own error is stored from it."""
+    once = rebuilt(Wordy(4))
+    assert failures.dump(rebuilt(once)) == failures.dump(once)
+    assert vars(rebuilt(once)) == vars(once)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        FileNotFoundError(2, "No such file or directory", "order.pdf"),
+        ValueError({1}, b"raw"),
+        ValueError("x" * 5000),
+        ValueError("zero \x00 half \ud800"),
+        KeyError("order"),
+        Failure(),
+        Retryable("busy", retry_after=3),
+    ],
+)
+def test_a_common_error_keeps_the_class_that_a_body_catches(error):
+    again = rebuilt(error)
+    assert type(again) is type(error)
+    assert failures.clean(str(again)) == failures.clean(str(error))
+
+
+def test_a_field_too_deep_for_an_event_is_kept_as_text():
+    """Hole 12: the event around it would be refused for its depth, and the outcome with it."""
+    deep: list[object] = []
+    for _ in range(60):
+        deep = [deep]
+    assert canonical.dumps({"answers": [{"error": failures.dump(ValueError(deep))}]})
+
+
+@task(retry=Retry(attempts=1))
+def failures_validates(order):
+    raise ValidationError({"amount": ["too large"]})
+
+
+@pytest.mark.usefixtures("checked")
+def test_a_run_whose_task_raises_what_cannot_be_rebuilt_fails_with_its_words():
+    """Hole 12."""
+
+    @workflow(version="1")
+    def failures_flow(order):
+        failures_validates(order)
+
+    run = begin(failures_flow)
+    assert (run.status, run.reason) == ("failed", "{'amount': ['too large']}")
