@@ -20,6 +20,7 @@ class Declaration:
     """What tasks and effects share: a function and how its arguments become named parameters."""
 
     function: Callable[..., Any]
+    compensate: Callable[..., Any] | None
     skipped = 0  # leading parameters that the engine supplies
 
     @cached_property
@@ -40,14 +41,35 @@ class Declaration:
         bound.apply_defaults()
         return dict(bound.arguments)
 
+    @property
+    def helpers(self) -> tuple[Callable[..., Any] | None, ...]:
+        """What else of the declaration is called: look-ups and undos."""
+        return (self.compensate,)
+
+    @property
+    def supplied(self) -> frozenset[str]:
+        """Names by which the helpers receive something else than an argument of the call."""
+        return frozenset({"result"} if self.compensate else ())
+
     def check(self) -> None:
-        """Refuse a signature whose arguments could not be recorded by name. Raises TypeError."""
+        """Refuse what could not be called, or whose arguments could not be recorded by name.
+
+        Raises TypeError.
+        """
+        for function in (self.function, *self.helpers):
+            if function is not None:
+                _refuse_deferred(function)
         allowed = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         for parameter in self.signature.parameters.values():
             if parameter.kind not in allowed:
                 raise TypeError(
                     f"{self.function.__qualname__}: parameter {parameter} has no name of its own;"
                     " recorded calls take named parameters only"
+                )
+            if parameter.name in self.supplied:
+                raise TypeError(
+                    f"{self.function.__qualname__}: rename the parameter {parameter.name!r};"
+                    " its look-up or undo receives something else under that name"
                 )
 
     @property
@@ -91,6 +113,15 @@ class EffectDefinition(Declaration):
     compensates: str = ""  # the effect that this one undoes
     skipped = 1  # the call
 
+    @property
+    def helpers(self) -> tuple[Callable[..., Any] | None, ...]:
+        return (self.reconcile, self.compensate, self.reconcile_undo)
+
+    @property
+    def supplied(self) -> frozenset[str]:
+        calls = frozenset({"call"} if self.reconcile or self.compensate else ())
+        return super().supplied | calls
+
     @cached_property
     def undoing(self) -> EffectDefinition | None:
         """The effect that undoes this one; same key and generation, its own record."""
@@ -128,6 +159,22 @@ class EffectDefinition(Declaration):
     def text(self, template: str, parameters: Mapping[str, JSON]) -> str:
         """Fill a template such as "{order_id}:charge" from the bound parameters."""
         return _PlainFormatter().vformat(template, (), parameters)
+
+
+def _refuse_deferred(function: Callable[..., Any]) -> None:
+    """Calling one of these only makes an object: it would be a success, and nothing had run."""
+    called = (function, getattr(type(function), "__call__", None))  # noqa: B004 - to look at it
+    deferred = (
+        inspect.iscoroutinefunction,
+        inspect.isgeneratorfunction,
+        inspect.isasyncgenfunction,
+    )
+    if any(is_deferred(what) for what in called for is_deferred in deferred):
+        name = getattr(function, "__qualname__", repr(function))
+        raise TypeError(
+            f"{name} is a coroutine or generator function: calling it does nothing yet;"
+            " write a plain function"
+        )
 
 
 def accepted(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """What installed apps declare, checked where it is declared."""
 
+from functools import partial
+from typing import Any
+
 import pytest
 
 from durable import registry
@@ -35,6 +38,63 @@ def test_arguments_are_bound_by_name_with_their_defaults():
 def test_arguments_without_a_name_of_their_own_are_refused(function):
     with pytest.raises(TypeError, match="no name of its own"):
         declared(function).check()
+
+
+async def waits_for(call, order):
+    return order
+
+
+def yields(call, order):
+    yield order
+
+
+async def yields_later(call, order):
+    yield order
+
+
+class Asynchronous:
+    async def __call__(self, call, order):
+        return order
+
+
+DEFERRED = [waits_for, yields, yields_later, partial(waits_for, order="A"), Asynchronous()]
+
+
+@pytest.mark.parametrize("function", DEFERRED)
+def test_a_function_whose_call_does_nothing_yet_is_refused(function):
+    """Hole 14: it would be recorded as a success, and nothing would have run."""
+    with pytest.raises(TypeError, match="write a plain function"):
+        effect(name="registry-deferred", key="{order}")(function)
+    with pytest.raises(TypeError, match="write a plain function"):
+        task(name="registry-deferred")(function)
+    with pytest.raises(TypeError, match="write a plain function"):
+        task(name="registry-deferred", compensate=function)(lambda order: order)
+    assert registry.effect("registry-deferred") is None
+
+
+@pytest.mark.parametrize("helper", ["reconcile", "compensate", "reconcile_undo"])
+def test_a_look_up_or_undo_whose_call_does_nothing_yet_is_refused_by_its_name(helper):
+    """Hole 14."""
+    helpers: dict[str, Any] = {helper: waits_for}
+    declare = effect(name="registry-deferred", key="{order}", **helpers)
+    with pytest.raises(TypeError, match="waits_for is a coroutine"):
+        declare(lambda call, order: order)
+
+
+def test_an_argument_that_the_undo_would_not_receive_is_refused():
+    """Hole 18: the undo's `result` is what the action returned, so the key would change."""
+    undo: dict[str, Any] = {"compensate": lambda result: result}
+    with pytest.raises(TypeError, match="rename the parameter 'result'"):
+        effect(name="registry-hidden", key="{result}", **undo)(lambda call, result: result)
+    with pytest.raises(TypeError, match="rename the parameter 'call'"):
+        effect(name="registry-hidden", key="k", **undo)(lambda it, call: call)
+    with pytest.raises(TypeError, match="rename the parameter 'call'"):
+        effect(name="registry-hidden", key="k", reconcile=sample)(lambda it, call: call)
+    with pytest.raises(TypeError, match="rename the parameter 'result'"):
+        task(name="registry-hidden", **undo)(lambda result: result)
+    task(name="registry-hidden")(lambda result, call: result)
+    task(name="registry-hidden", **undo)(lambda call: call)
+    effect(name="registry-hidden", key="{result}")(lambda call, result: result)
 
 
 def test_a_template_that_names_no_parameter_is_refused():
