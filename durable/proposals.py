@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -24,12 +25,17 @@ NODE = "main"
 
 # Characters. Longer than any service takes, shorter than what an index can hold.
 MAX_KEY = 500
+# What a sent key says after the key: "charge:A:g2" must be generation 2 of "charge:A" only.
+SENT_ENDING = re.compile(r":(undo|g[0-9]+)\Z")
 
 
 def _check_key(key: str, path: str) -> None:
     canonical.check_text(key, path)
     if not key or len(key) > MAX_KEY:
         raise InvalidValue(f"must have 1 to {MAX_KEY} characters", path=path)
+    ending = SENT_ENDING.search(key)
+    if ending:
+        raise InvalidValue(f"must not end in {ending.group()!r}, which the engine adds", path=path)
 
 
 class Proposal:
@@ -45,10 +51,23 @@ class Proposal:
         # From here on only what the text holds.
         self.parameters: dict[str, JSON] = json.loads(self.request)
         self.fingerprint = canonical.short_digest(self.request)
-        self.key = effect.text(effect.key, self.parameters)
+        self.key = self._filled("key", effect.key)
         _check_key(self.key, f"{effect.name} key")
+        self.title = self._filled("title", effect.title) or effect.name
+        self.target = self._filled("target", effect.target)
+        self.amount = self._filled("amount", effect.amount)
         self.hash = canonical.digest("request", f"{effect.operation}\n{self.request}")
         self.operation_id: UUID = uuid7()
+
+    def _filled(self, name: str, template: str) -> str:
+        """Fill a template here, where a body can catch that it does not fit: before any intent."""
+        path = f"{self.effect.name} {name}"
+        try:
+            text = self.effect.text(template, self.parameters)
+        except (ValueError, TypeError, LookupError, ArithmeticError) as error:
+            raise InvalidValue(f"{template!r} cannot be filled: {error}", path=path) from error
+        canonical.check_text(text, path)
+        return text
 
     @property
     def sent_key(self) -> str:
@@ -70,9 +89,9 @@ class Proposal:
             key=self.key,
             generation=run.generation,
             task_key=self.path,
-            title=effect.text(effect.title, self.parameters) or effect.name,
-            target=effect.text(effect.target, self.parameters),
-            amount=effect.text(effect.amount, self.parameters),
+            title=self.title,
+            target=self.target,
+            amount=self.amount,
             parameters=self.parameters,
             requested_by=run.started_by,
             undo=effect.undo,
