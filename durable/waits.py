@@ -22,6 +22,8 @@ INSERT INTO durable_interrupt
     (id, run_id, task_key, question, schema, status, answered_by, expires_at)
 VALUES (%s, %s, %s, %s, %s, 'open', '', %s)
 """
+# Longer is a mistake in the unit, and soon beyond what a date can hold.
+LONGEST = timedelta(days=3650)
 EXPIRE_INTERRUPT = "SELECT durable_interrupt_expire_v1(%s, %s)"
 
 
@@ -29,6 +31,8 @@ def interrupt(scope: Scope, question: str, schema: JSON, timeout: timedelta | No
     """Ask a person and return the answer; raises InterruptExpired when none came in time."""
     context, path = scope.context, scope.next_path()
     canonical.check_text(question, "question")
+    if timeout is not None and not timedelta(0) < timeout <= LONGEST:
+        raise InvalidValue(f"must be more than 0 and at most {LONGEST.days} days", path="timeout")
     if schema is not None:
         schemas.check(schema)
     asked = canonical.dumps({"question": question, "schema": schema}, path="interrupt")
@@ -105,8 +109,8 @@ def _expire(scope: Scope, path: str) -> Answer:
 def sleep(scope: Scope, duration: timedelta) -> None:
     """Wait `duration` by the database's clock; nothing is held meanwhile."""
     context, path = scope.context, scope.next_path()
-    if duration < timedelta(0):
-        raise InvalidValue("must not be negative", path="sleep")
+    if not timedelta(0) <= duration <= LONGEST:
+        raise InvalidValue(f"must be 0 to {LONGEST.days} days", path="sleep")
     fingerprint = f"{duration.total_seconds():.6f}"
     events = context.replay(path, "sleep", fingerprint)
     if any(event.type == EventType.TIMER_FIRED for event in events):

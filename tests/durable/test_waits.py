@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from durable import InterruptExpired, interrupt, sleep, workflow
+from durable import InterruptExpired, InvalidValue, interrupt, sleep, workflow
 from durable.models import Interrupt
 from tests.scenario import answer, begin, events, go, output, payloads, types, value_of, wake
 
@@ -94,6 +94,36 @@ def test_a_sleep_of_nothing_goes_on_at_once():
         return "awake"
 
     assert output(begin(waits_nothing)) == "awake"
+
+
+@pytest.mark.parametrize("seconds", [3e11, timedelta(days=3651), -1, timedelta(seconds=-1)])
+def test_a_time_that_no_clock_reaches_is_the_bodys_own_error(seconds):
+    """Hole 21: the date would overflow where only the engine sees it, in every claim again."""
+
+    @workflow(version="1")
+    def waits_too_long(order):
+        paths = []
+        for wait in (lambda: interrupt("Well?", timeout=seconds), lambda: sleep(seconds)):
+            try:
+                wait()
+            except InvalidValue as error:
+                paths.append(error.path)
+        return paths
+
+    assert output(begin(waits_too_long)) == ["timeout", "sleep"]
+
+
+def test_a_question_with_no_time_to_answer_is_refused_and_ten_years_are_enough():
+    """Hole 21."""
+
+    @workflow(version="1")
+    def waits_bounds(order):
+        try:
+            interrupt("Well?", timeout=0)
+        except InvalidValue:
+            interrupt("Well?", timeout=timedelta(days=3650))
+
+    assert begin(waits_bounds).waiting_for == "answer"
 
 
 def test_another_duration_at_the_same_place_is_other_code():
