@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 from durable import idempotency, records, registry, steps
 from durable.canonical import JSON
 from durable.context import Context, Scope
+from durable.control import Block
+from durable.errors import BlockCode, InvalidValue
 from durable.gate import Statement
 from durable.history import StoredEvent
 from durable.proposals import Proposal
@@ -47,6 +49,8 @@ def run(context: Context, scope: Scope, *, give_up: bool) -> Report:
         undoing = records_of_undo.get(f"undo:{event.task_key}")
         if give_up and undoing == RecordStatus.UNKNOWN:
             report.left.append(_named(event.task_key, _name_of(context, event), "undo unknown"))
+        elif undoing == RecordStatus.UNKNOWN and not _undo_is_declared(context, event):
+            _block_undeclared(context, f"{_name_of(context, event)}:undo", f"undo:{event.task_key}")
         else:
             _undo(context, scope, event, report)
     return report
@@ -71,9 +75,23 @@ def _settle(context: Context, scope: Scope, record: dict[str, Any]) -> None:
         None,
     )
     if effect is None:
-        return
-    proposal = Proposal(context, effect, path, records.parameters(record))
+        _block_undeclared(context, record["operation"], path)
+    try:
+        proposal = Proposal(context, effect, path, records.parameters(record))
+    except InvalidValue as error:  # other code wrote the record than is declared now
+        context.stop(Block(BlockCode.EFFECT_UNKNOWN, f"Call {path} cannot be asked about: {error}"))
     idempotency.Attempt(scope, proposal).resolve(record["operation_id"])
+
+
+def _block_undeclared(context: Context, operation: str, path: str) -> NoReturn:
+    """Ending here would leave a charge behind of which nobody knows whether it happened."""
+    context.stop(
+        Block(
+            BlockCode.EFFECT_UNKNOWN,
+            f"Whether {operation!r} (call {path}) happened is unknown, and no installed app"
+            " declares the effect any more. Declare it again, or say what happened.",
+        )
+    )
 
 
 def _successes(context: Context) -> list[StoredEvent]:
@@ -99,7 +117,11 @@ def _undo(context: Context, scope: Scope, event: StoredEvent, report: Report) ->
     name = _name_of(context, event)
     if event.type == EventType.TASK_COMPLETED:
         definition = registry.task(name)
-        if definition is not None and definition.compensate is not None:
+        if definition is None:
+            report.left.append(
+                _named(event.task_key, name, "no installed app declares it any more")
+            )
+        else:
             _attempt(report, event, name, lambda: _undo_task(scope, definition, event))
         return
     effect = registry.effect(name)
@@ -108,6 +130,11 @@ def _undo(context: Context, scope: Scope, event: StoredEvent, report: Report) ->
         return
     undoing = effect.undoing
     _attempt(report, event, name, lambda: _undo_effect(context, scope, undoing, event))
+
+
+def _undo_is_declared(context: Context, event: StoredEvent) -> bool:
+    effect = registry.effect(_name_of(context, event))
+    return effect is not None and effect.undoing is not None
 
 
 def _attempt(report: Report, event: StoredEvent, name: str, undo: Callable[[], object]) -> None:

@@ -7,10 +7,31 @@ import pytest
 from approvals import policies
 from approvals.models import Approval
 from approvals.policies import Policy
-from durable import Failure, Retry, Retryable, effect, effects, interrupt, runs, task, workflow
+from durable import (
+    Failure,
+    Retry,
+    Retryable,
+    effect,
+    effects,
+    interrupt,
+    registry,
+    runs,
+    task,
+    workflow,
+)
 from tests.approvals.miniature import say
 from tests.crashes import crash
-from tests.scenario import begin, go, payloads, record, start, take_over, types
+from tests.scenario import (
+    begin,
+    can_no_longer_land,
+    go,
+    payloads,
+    record,
+    start,
+    take_over,
+    types,
+    wake,
+)
 from tests.shop import pay, service, ship
 
 pytestmark = pytest.mark.usefixtures("checked")
@@ -189,3 +210,77 @@ def test_an_undo_that_a_person_said_happened_completes_the_original():
     assert run.status == "failed"
     assert record(run, operation="compensation_half").status == "compensated"
     assert service.keys() == ["A-1:half:undo"]
+
+
+def undeclare(monkeypatch, kind, name):
+    declared = getattr(registry, kind)
+    monkeypatch.setattr(registry, kind, {k: v for k, v in declared.items() if k != name})
+
+
+@workflow(version="1")
+def compensation_pays(order):
+    pay(order, "10")
+    interrupt("Well?")
+
+
+def unknown_and_cancelled(monkeypatch):
+    service.then("silent")
+    service.lookup_then("unknown")
+    run = begin(compensation_pays, "A-1")
+    assert record(run).status == "unknown"
+    undeclare(monkeypatch, "_effects", "pay")
+    runs.cancel(run.id, actor="user:oscar", reason="changed my mind")
+    return go(run)
+
+
+def test_a_cancel_does_not_end_over_an_unknown_charge_that_no_app_declares(monkeypatch):
+    """Hole 10."""
+    run = unknown_and_cancelled(monkeypatch)
+    assert (run.status, run.code) == ("blocked", "EFFECT_UNKNOWN")
+    assert "no installed app declares" in run.reason
+
+
+def test_it_ends_when_a_person_says_what_happened_or_the_effect_is_back(monkeypatch):
+    """Hole 10."""
+    with monkeypatch.context() as gone:
+        run = unknown_and_cancelled(gone)
+        can_no_longer_land(run)
+        effects.resolve_happened(
+            record(run).operation_id, resource_id="r9", actor="user:oscar", reason="in the bank"
+        )
+        run = go(run)
+    assert run.status == "cancelled"
+    left = payloads(run, "run.cancelled")[0]["left"]
+    assert [(item["name"], item["why"]) for item in left] == [("pay", "manual")]
+
+
+def test_an_unknown_undo_that_no_app_declares_blocks_too(monkeypatch):
+    """Hole 10: whether the refund was paid is as open as whether the charge was."""
+    run = begin(compensation_pays, "A-1")
+    service.then("silent")
+    service.lookup_then("unknown")
+    runs.cancel(run.id, actor="user:oscar", reason="changed my mind")
+    run = go(run)
+    assert record(run, operation="pay:undo").status == "unknown"
+    undeclare(monkeypatch, "_effects", "pay")
+    run = wake(run)
+    assert (run.status, run.code) == ("blocked", "EFFECT_UNKNOWN")
+    assert "'pay:undo'" in run.reason
+
+
+def test_a_step_that_no_app_declares_any_more_is_left_for_a_person(monkeypatch):
+    """Hole 10."""
+
+    @workflow(version="1")
+    def compensation_reserves(order):
+        compensation_take(1)
+        interrupt("Well?")
+
+    run = begin(compensation_reserves)
+    undeclare(monkeypatch, "_tasks", "compensation_take")
+    runs.cancel(run.id, actor="user:oscar", reason="changed my mind")
+    told = payloads(go(run), "run.cancelled")[0]
+    assert told["undone"] == []
+    assert [(item["call"], item["name"], item["why"]) for item in told["left"]] == [
+        ("1", "compensation_take", "no installed app declares it any more")
+    ]
