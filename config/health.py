@@ -38,7 +38,11 @@ def migrations() -> str:
 
 def broker() -> str:
     """Say that the broker answers within a second."""
-    with kombu.Connection(settings.BROKER_URL, connect_timeout=1) as link:
+    # A broker that is frozen, not gone, accepts the connection and then says nothing.
+    patience = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0, "max_retries": 0}
+    with kombu.Connection(
+        settings.BROKER_URL, connect_timeout=1, transport_options=patience
+    ) as link:
         link.ensure_connection(max_retries=1, timeout=1)
     return link.transport_cls or "connected"
 

@@ -114,7 +114,8 @@ class Run(models.Model):
         ]
         constraints: ClassVar = [
             models.UniqueConstraint(
-                fields=["tenant", "workflow", "start_key"],
+                # The key first: people search by it.
+                fields=["start_key", "workflow", "tenant"],
                 name="run_start_key_once",
                 condition=Q(start_key__isnull=False),
             ),

@@ -8,6 +8,7 @@ from typing import Literal
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import Q
 
 from durable.models import Checkpoint, Event, IdempotencyRecord, Run
 
@@ -33,7 +34,7 @@ def find(text: str, *, tenant: str) -> list[Found]:
     """Return what the text names among a tenant's runs. At most 3 statements.
 
     It may be the id of a run, thread, event (evt_<run>_<seq>), checkpoint (ckpt_<run>_<seq>) or
-    operation, or an idempotency key.
+    operation, an idempotency key, or the key that a run was started with.
     """
     text = text.strip()
     if not text or "\x00" in text:
@@ -86,8 +87,9 @@ def _find_id(id_: UUID, tenant: str) -> list[Found]:
 
 
 def _find_text(text: str, tenant: str) -> list[Found]:
-    """Runs of a thread and outside actions with a key. 2 statements."""
-    runs = Run.objects.filter(thread_id=text, tenant=tenant).order_by("-created_at")
+    """Runs with a start key or of a thread, and outside actions with a key. 2 statements."""
+    named = Q(start_key=text) | Q(thread_id=text)
+    runs = Run.objects.filter(named, tenant=tenant).order_by("-created_at")
     records = IdempotencyRecord.objects.filter(key=text, tenant=tenant).order_by("-created_at")
     return [
         *(

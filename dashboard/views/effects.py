@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +29,48 @@ def effect(request: HtmxRequest, operation_id: UUID) -> HttpResponse:
     return _show(request, operation_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consequence:
+    """What follows from each answer, before it is given and after."""
+
+    happened: str
+    not_happened: str
+    said_happened: str
+    said_not_happened: str
+
+
+# By what the run is doing: only one that still goes forward continues with the answer.
+CONSEQUENCES = {
+    "forward": Consequence(
+        happened="The run goes on with the id and the result that you enter. Nothing is sent.",
+        not_happened="The same request is sent once more, under the same key.",
+        said_happened="Recorded: it happened. The run continues when a worker takes it.",
+        said_not_happened="Recorded: it did not happen. A worker sends the same request once more,"
+        " under the same key.",
+    ),
+    "turning back": Consequence(
+        happened="The run is turning back: it undoes this next, if it can be undone.",
+        not_happened="The run is turning back: nothing is sent, and nothing of this is left.",
+        said_happened="Recorded: it happened. A worker undoes it next, if it can be undone.",
+        said_not_happened="Recorded: it did not happen. The run goes on turning back.",
+    ),
+    "ended": Consequence(
+        happened="The run has ended: this is only recorded. Nothing is undone, so undo it at the"
+        " service yourself if it has to be.",
+        not_happened="The run has ended: this is only recorded, and nothing is sent.",
+        said_happened="Recorded: it happened. The run has ended and does not undo it; that is left"
+        " to you.",
+        said_not_happened="Recorded: it did not happen. The run has ended; nothing is sent.",
+    ),
+}
+
+
+def _stage(found: queries.EffectPage) -> str:
+    if found.run.is_final:
+        return "ended"
+    return "turning back" if found.is_turning_back else "forward"
+
+
 def _show(
     request: HtmxRequest,
     operation_id: UUID,
@@ -52,8 +95,10 @@ def _show(
         "is_unknown": found.record.status == RecordStatus.UNKNOWN,
         "settled": settled,
         "asked": asked,
-        "can_ask": definition is None or definition.reconcile is not None,
-        "too_early": found.can_still_land and not found.record.deduplicates,
+        "can_ask": not found.run.is_final
+        and (definition is None or definition.reconcile is not None),
+        "too_early": found.can_still_land,
+        "then": CONSEQUENCES[_stage(found)],
         "can_give_up": found.run.status == RunStatus.BLOCKED,
         "refused": refused,
         "way": way,
@@ -111,12 +156,9 @@ def _settle(found: queries.EffectPage, way: str, form: forms.Form, who: str) -> 
             reason=reason,
             tenant=settings.TENANT,
         )
-        return "Recorded: it happened. The run continues with that when a worker takes it."
+        return CONSEQUENCES[_stage(found)].said_happened
     if way == "not-happened":
         effects.resolve_not_happened(id_, actor=who, reason=reason, tenant=settings.TENANT)
-        return (
-            "Recorded: it did not happen. "
-            "A worker sends the same request once more, under the same key."
-        )
+        return CONSEQUENCES[_stage(found)].said_not_happened
     runs.give_up(found.run.id, actor=who, reason=reason, tenant=settings.TENANT)
     return "Recorded: this run is given up. It has ended when it says “Failed”."

@@ -599,7 +599,7 @@ class Migration(migrations.Migration):
             model_name="run",
             constraint=models.UniqueConstraint(
                 condition=models.Q(("start_key__isnull", False)),
-                fields=("tenant", "workflow", "start_key"),
+                fields=("start_key", "workflow", "tenant"),
                 name="run_start_key_once",
             ),
         ),

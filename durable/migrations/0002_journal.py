@@ -225,7 +225,7 @@ BEGIN
         p_input_digest, p_key, p_generation, p_priority, p_labels,
         coalesce(p_run_at, clock_timestamp()), p_actor, 'pending', '', '', false, '',
         'default', 0, 0, '')
-    ON CONFLICT (tenant, workflow, start_key) WHERE start_key IS NOT NULL DO NOTHING;
+    ON CONFLICT (start_key, workflow, tenant) WHERE start_key IS NOT NULL DO NOTHING;
     IF NOT FOUND THEN
         RETURN false;
     END IF;

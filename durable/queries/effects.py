@@ -13,7 +13,7 @@ from durable.models import Event, IdempotencyRecord, InboxItem, Run
 from durable.queries import diagnoses, run_pages
 from durable.queries.counts import NOW, PAGE
 from durable.queries.run_pages import HandOver
-from durable.statuses import RecordStatus
+from durable.statuses import Phase, RecordStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,12 @@ class EffectPage:
     hand_over: HandOver
     events: list[timeline.EventRow]  # what happened to it, newest first
     received: list[InboxItem]
+
+    @property
+    def is_turning_back(self) -> bool:
+        """The run undoes what it did, or is about to."""
+        lease = self.run.lease
+        return lease.cancel_requested or lease.phase == Phase.COMPENSATING
 
     @property
     def can_still_land(self) -> bool:

@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from durable.models import InboxItem
+from durable.models import InboxItem, Lease
 from tests import factories
 from tests.dashboard.test_approvals import words_of
 
@@ -98,6 +98,30 @@ def test_it_did_not_happen_is_refused_while_the_call_can_land(browse, oscar, lan
     assert "looks empty" in answer.text  # what was typed is kept
     landing.refresh_from_db()
     assert landing.status == "unknown"
+
+
+def test_what_is_found_out_about_an_ended_run_promises_nothing_more(browse, oscar, sweep, post):
+    """A page never says that something continues which has ended."""
+    run = factories.make_run("failed", code="GIVEN_UP")
+    record = factories.make_record(run, "unknown")
+    client = browse(oscar)
+    before = words_of(client.get(address(record)))
+    assert "Ask the service" not in before
+    assert "The run has ended: this is only recorded." in before
+    form = {"resource_id": "ch_9", "result": "", "reason": "seen in their console"}
+    post(client, address(record), f"{address(record)}happened/", **form)
+    said = words_of(client.get(address(record)))
+    assert "The run has ended and does not undo it" in said
+    assert "The run continues" not in said
+
+
+def test_what_is_found_out_about_a_run_that_turns_back_says_that_nothing_is_sent(
+    browse, oscar, unknown
+):
+    Lease.objects.filter(run=unknown.run).update(cancel_requested=True)
+    said = words_of(browse(oscar).get(address(unknown)))
+    assert "nothing is sent, and nothing of this is left" in said
+    assert "sent once more" not in said
 
 
 @pytest.mark.parametrize("way", ["happened", "not-happened", "give-up"])

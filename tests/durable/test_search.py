@@ -12,7 +12,7 @@ TENANT = "default"
 
 @pytest.fixture
 def run():
-    run = factories.make_run("running", thread_id="customer-7")
+    run = factories.make_run("running", thread_id="customer-7", start_key="order_123")
     factories.make_event(run, "run.created")
     factories.make_checkpoint(run, 1)
     factories.make_record(run, "succeeded", key="order_123:reserve")
@@ -28,6 +28,7 @@ def test_every_id_of_a_run_finds_it(run):
         f"  {run.id} ": "run",
         run.id.hex: "run",
         "customer-7": "run",
+        "order_123": "run",
         f"evt_{run.id}_1": "event",
         f"ckpt_{run.id}_1": "checkpoint",
         "order_123:reserve": "operation",
