@@ -6,6 +6,7 @@ At least once: a relay that dies between sending and marking sends again, so con
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -25,20 +26,30 @@ logger = logging.getLogger(__name__)
 Consumer = Callable[[OutboxMessage], None]
 
 MAX_ATTEMPTS = 12
-# How long one relay may take over its batch before another may take it over.
+# How long one relay may take to begin its batch, and then over each message, before another
+# relay may take it over.
 CLAIM = timedelta(seconds=60)
 BATCH = 50
+DIED = "the sender died while sending it"
 _backoff = Retry(attempts=MAX_ATTEMPTS, initial=1.0, cap=600.0, jitter=0.0)
 _consumers: dict[str, list[Consumer]] = {}
 
-TAKE = """
-UPDATE durable_outboxmessage SET status = 'sending', claim = %s, attempts = attempts + 1,
-    next_at = clock_timestamp() + %s
-WHERE id IN (
+# ARRAY: evaluated once; a plain subquery could be repeated, and take more than LIMIT.
+_TAKE = """
+UPDATE durable_outboxmessage SET status = 'sending', claim = %s, next_at = clock_timestamp() + %s
+WHERE id = ANY (ARRAY(
     SELECT id FROM durable_outboxmessage
-    WHERE status IN ('pending', 'sending') AND next_at <= clock_timestamp()
-    ORDER BY next_at, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED)
+    WHERE status IN ('pending', 'sending') AND next_at <= clock_timestamp() AND attempts {tried}
+    ORDER BY next_at, id LIMIT %s FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING id
+"""
+TAKE = _TAKE.format(tried="= 0")
+TAKE_AGAIN = _TAKE.format(tried="> 0")
+# Charged when its own sending begins: waiting behind another message is no try. A claim that is
+# over belongs to whoever comes next.
+BEGIN = """
+UPDATE durable_outboxmessage SET attempts = attempts + 1, next_at = clock_timestamp() + %s
+WHERE id = %s AND claim = %s AND next_at > clock_timestamp() RETURNING attempts
 """
 # Only the relay that holds the claim may say what became of it.
 MARK = """
@@ -58,7 +69,7 @@ def put(
     """
     canonical.check_text(event_type, "event_type")
     canonical.check_text(aggregate_id, "aggregate_id")
-    transaction.on_commit(_announce, robust=True)
+    transaction.on_commit(announce, robust=True)
     return OutboxMessage.objects.create(
         event_id=event_id or f"evt_{uuid7()}",
         aggregate_id=aggregate_id,
@@ -67,7 +78,8 @@ def put(
     )
 
 
-def _announce() -> None:
+def announce() -> None:
+    """Tell a relay that messages wait; whoever fails to pass it on does not fail the caller."""
     for _, error in message_stored.send_robust(sender=None):
         if isinstance(error, Exception):
             logger.warning("the relay was not told: %s", error)
@@ -93,14 +105,37 @@ def once(event_id: str, *, consumer: str) -> bool:
 
 
 def relay() -> int:
-    """Send what is due, once through; returns how many were sent. Safe to run anywhere, twice."""
+    """Send what is due, once through; returns how many were sent. Safe to run anywhere, twice.
+
+    What was tried before comes last, and each alone: it may be what killed the relay before.
+    Nothing is begun after `CLAIM`.
+    """
     claim = uuid4()
-    taken = [row[0] for row in sql.rows(TAKE, claim, CLAIM, BATCH)]
-    messages = OutboxMessage.objects.filter(id__in=taken, claim=claim).order_by("id")
-    return sum(_send(message, claim) for message in messages)
+    ends = time.monotonic() + CLAIM.total_seconds()
+    sent = sum(_send(message, claim) for message in _take(TAKE, claim, BATCH))
+    for _ in range(BATCH):
+        again = _take(TAKE_AGAIN, claim, 1) if time.monotonic() < ends else []
+        if not again:
+            break
+        sent += _send(again[0], claim)
+    return sent
+
+
+def _take(statement: str, claim: UUID, limit: int) -> list[OutboxMessage]:
+    taken = [row[0] for row in sql.rows(statement, claim, CLAIM, limit)]
+    return list(OutboxMessage.objects.filter(id__in=taken, claim=claim).order_by("id"))
 
 
 def _send(message: OutboxMessage, claim: UUID) -> bool:
+    if message.attempts >= MAX_ATTEMPTS:
+        # Nobody was left to say so at its last try.
+        logger.error("message %s is given up: its sender died", message.event_id)
+        _mark(message, claim, MessageStatus.DEAD, DIED, timedelta(0))
+        return False
+    attempts = sql.value(BEGIN, CLAIM, message.id, claim)
+    if attempts is None:
+        return False  # another relay's by now
+    message.attempts = attempts
     try:
         for send in _consumers.get(message.event_type, []):
             send(message)

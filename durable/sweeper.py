@@ -13,7 +13,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from durable import claims, conf, inbox, outbox, sql
+from durable import claims, conf, inbox, outbox, registry, sql
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +22,8 @@ _sweeps: dict[str, Sweep] = {}
 
 # Hints per sweep: more would only pile up in the broker while the workers are busy.
 LIMIT = 500
+# Of runs whose code this worker lacks: another release's worker may have it, or nobody.
+OTHERS = 50
 
 ELECT = """
 INSERT INTO durable_sweeper (id, owner, worker, expires_at, found)
@@ -34,14 +36,28 @@ RETURNING 1
 """
 RECORD = "UPDATE durable_sweeper SET swept_at = clock_timestamp(), found = %s WHERE owner = %s"
 
+# Only runs whose code is here: 500 that no worker takes would for ever stand before the rest.
 EXPIRED = """
-SELECT run_id FROM durable_lease WHERE owner IS NOT NULL AND expires_at <= clock_timestamp()
-ORDER BY expires_at LIMIT %s
+SELECT run.id FROM durable_lease AS lease JOIN durable_run AS run ON run.id = lease.run_id
+WHERE lease.owner IS NOT NULL AND lease.expires_at <= clock_timestamp()
+    AND run.workflow || '@' || run.version = ANY (%s)
+ORDER BY lease.expires_at LIMIT %s
 """
 # A freshly due run has a hint of its own on the way; the older ones first.
 DUE = """
-SELECT id FROM durable_run WHERE wake_at <= clock_timestamp() - %s::interval
-ORDER BY priority DESC, wake_at LIMIT %s
+SELECT run.id FROM durable_run AS run WHERE run.wake_at <= clock_timestamp() - %s::interval
+    AND run.workflow || '@' || run.version = ANY (%s)
+ORDER BY run.priority DESC, run.wake_at LIMIT %s
+"""
+# Of both, those of other workers. In a rolling deploy an old worker may eat the only hint of a new
+# run, and be elected too. At random, or those that nobody has would stand before them.
+ELSEWHERE = """
+SELECT run.id FROM durable_run AS run JOIN (
+    SELECT id FROM durable_run WHERE wake_at <= clock_timestamp() - %s::interval
+    UNION
+    SELECT run_id FROM durable_lease WHERE owner IS NOT NULL AND expires_at <= clock_timestamp()
+) AS found ON found.id = run.id
+WHERE run.workflow || '@' || run.version <> ALL (%s) ORDER BY random() LIMIT %s
 """
 RECEIVED = """
 SELECT DISTINCT item.run_id, bool_or(item.type = 'cancel.requested') OVER (PARTITION BY item.run_id)
@@ -55,11 +71,16 @@ SETTLED = """
 SELECT waiting.id FROM durable_run AS waiting
 LEFT JOIN durable_idempotencyrecord AS record ON record.operation_id = waiting.waiting_on
 LEFT JOIN durable_run AS holder ON holder.id = record.run_id
-WHERE waiting.waiting_on IS NOT NULL AND waiting.status = 'waiting' AND waiting.wake_at IS NULL
+WHERE waiting.waiting_on IS NOT NULL AND waiting.status = 'waiting'
+    AND (waiting.wake_at IS NULL OR waiting.wake_at > clock_timestamp())
     AND (record.operation_id IS NULL OR record.status IN ('succeeded', 'compensated', 'void')
         OR (record.status IN ('failed', 'prepared')
             AND (holder.status IN ('succeeded', 'failed', 'cancelled')
                 OR holder.id = waiting.id))) LIMIT %s
+"""
+MESSAGES = """
+SELECT count(*) FROM (SELECT 1 FROM durable_outboxmessage
+    WHERE status IN ('pending', 'sending') AND next_at <= clock_timestamp() LIMIT %s) AS due
 """
 
 
@@ -75,13 +96,17 @@ def sweep(owner: UUID) -> dict[str, int] | None:
     """
     if not _elected(owner):
         return None
+    known = [definition.key for definition in registry.workflows()]
+    not_fresh = timedelta(seconds=conf.sweep_interval() / 5)
     found = {
-        "leases expired": _announce(EXPIRED, LIMIT),
-        "runs due": _announce(DUE, timedelta(seconds=conf.sweep_interval() / 5), LIMIT),
+        "leases expired": _announce(EXPIRED, known, LIMIT),
+        "runs due": _announce(DUE, not_fresh, known, LIMIT),
+        "runs of other workers": _announce(ELSEWHERE, not_fresh, known, OTHERS),
         "received": _poke_received(),
         "records settled": _poke_settled(),
+        "messages due": _announce_messages(),
     }
-    for name, look in [("outbox sent", outbox.relay), *_sweeps.items()]:
+    for name, look in _sweeps.items():
         try:
             found[name] = look()
         except Exception:  # one bad row must not hide everything else
@@ -119,3 +144,11 @@ def _poke_settled() -> int:
     for (run_id,) in rows:
         inbox.poke(run_id)
     return len(rows)
+
+
+def _announce_messages() -> int:
+    # Not sent from here: a consumer that hangs would hold up every run.
+    due = int(sql.value(MESSAGES, LIMIT))
+    if due:
+        outbox.announce()
+    return due

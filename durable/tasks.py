@@ -17,7 +17,12 @@ def advance(run_id: str) -> None:
     engine.advance(UUID(run_id))
 
 
-@shared_task(name="durable.relay")
+# Seconds. A relay begins no message once its own claim is over; without an end for the last one,
+# consumers that hang would take the worker's processes one after the other.
+RELAY_LIMIT = 2 * int(outbox.CLAIM.total_seconds())
+
+
+@shared_task(name="durable.relay", soft_time_limit=RELAY_LIMIT)
 def relay() -> None:
     """Send due outbox messages."""
     outbox.relay()

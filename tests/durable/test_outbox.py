@@ -1,5 +1,6 @@
 """Messages to the outside: none lost, none stuck, and a repeated one is harmless (L10)."""
 
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -115,7 +116,7 @@ def test_a_relay_killed_between_sending_and_marking_repeats_only_what_was_in_fli
     assert outbox.relay() == 0  # still claimed
     forget_claims()
     assert outbox.relay() == 2
-    assert mailbox.got == ["a", "b", "b", "c"]
+    assert mailbox.got == ["a", "b", "c", "b"]
 
 
 def test_a_message_that_always_fails_backs_off_and_blocks_no_other(mailbox):
@@ -141,14 +142,90 @@ def test_a_message_that_failed_its_last_time_is_dead_and_shown(mailbox):
     assert (bad.status, bad.attempts, bad.sent_at) == ("dead", outbox.MAX_ATTEMPTS, None)
 
 
+def test_a_message_that_kills_every_relay_blocks_no_other_and_is_given_up(mailbox):
+    """L10."""
+    put("poison", "b", "c")
+    relays_that_died = 0
+    for _ in range(outbox.MAX_ATTEMPTS + 3):
+        mailbox.dies_after = "poison"
+        forget_claims()
+        try:
+            outbox.relay()
+        except Crash:
+            relays_that_died += 1
+    assert mailbox.got[:3] == ["poison", "b", "c"]
+    poison = OutboxMessage.objects.get(event_id="poison")
+    assert (poison.status, poison.attempts) == ("dead", outbox.MAX_ATTEMPTS)
+    assert poison.last_error == "the sender died while sending it"
+    assert relays_that_died == outbox.MAX_ATTEMPTS
+
+
+def test_a_message_tried_before_takes_no_other_with_it(mailbox):
+    """L10: those that failed once are behind it, and free for the next relay."""
+    put("poison", "b", "c")
+    mailbox.fails = {"poison", "b", "c"}
+    outbox.relay()
+    mailbox.fails = set()
+    mailbox.dies_after = "poison"
+    forget_claims()
+    with pytest.raises(Crash):
+        outbox.relay()
+    assert (status("poison"), status("b"), status("c")) == ("sending", "pending", "pending")
+    assert outbox.relay() == 2
+    assert mailbox.got == ["poison", "b", "c"]
+
+
+def test_waiting_behind_a_message_that_kills_the_relay_is_no_try(mailbox):
+    """L10: a message is given up for its own failures only."""
+    put("a", "b")
+    mailbox.dies_after = "a"
+    with pytest.raises(Crash):
+        outbox.relay()
+    attempts = dict(OutboxMessage.objects.values_list("event_id", "attempts"))
+    assert attempts == {"a": 1, "b": 0}
+
+
+def test_a_slow_relay_leaves_alone_what_another_took_meanwhile(mailbox):
+    """L10: its claim is looked at before each message, not only when it marks it."""
+    put("a", "b", "c")
+
+    def too_slow(message):
+        mailbox.then = None
+        execute("UPDATE durable_outboxmessage SET next_at = clock_timestamp() WHERE event_id = 'b'")
+        OutboxMessage.objects.filter(event_id="c").update(claim=uuid4())
+
+    mailbox.then = too_slow
+    assert outbox.relay() == 1
+    assert mailbox.got == ["a"]
+    assert outbox.relay() == 1
+    assert (mailbox.got, status("c")) == (["a", "b"], "sending")
+
+
+def test_a_relay_that_took_long_leaves_the_rest_to_the_next_one(mailbox, monkeypatch):
+    """L10: one that hung and was interrupted does not hang again in the next message."""
+    put("a", "b", "c")
+    mailbox.fails = {"a", "b", "c"}
+    outbox.relay()
+    mailbox.fails = set()
+    forget_claims()
+    now = [0.0]
+    monkeypatch.setattr(outbox, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def hangs(message):
+        now[0] += 2 * outbox.CLAIM.total_seconds()
+
+    mailbox.then = hangs
+    assert outbox.relay() == 1
+    assert (mailbox.got, status("b")) == (["a"], "pending")
+
+
 def test_a_late_relay_cannot_overwrite_newer_bookkeeping(mailbox):
     """L10: it lost its claim while it was sending."""
     put("a")
 
     def another_takes_over(message):
         mailbox.then = None
-        forget_claims()
-        OutboxMessage.objects.filter(event_id="a").update(claim=uuid4(), status="sending")
+        OutboxMessage.objects.filter(event_id="a").update(claim=uuid4())
 
     mailbox.then = another_takes_over
     assert outbox.relay() == 0

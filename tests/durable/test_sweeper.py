@@ -5,10 +5,33 @@ from uuid import uuid4
 
 import pytest
 
-from durable import conf, effects, inbox, interrupt, outbox, sweeper, workflow
+from durable import (
+    conf,
+    effects,
+    gather,
+    inbox,
+    interrupt,
+    outbox,
+    registry,
+    signals,
+    sweeper,
+    workflow,
+)
 from durable.models import Sweeper
 from tests.crashes import crash
-from tests.scenario import at_once, begin, execute, fresh, go, lapse, lease, record, start, types
+from tests.scenario import (
+    at_once,
+    begin,
+    execute,
+    fresh,
+    go,
+    lapse,
+    lease,
+    record,
+    start,
+    types,
+    value_of,
+)
 from tests.shop import pay_blind, service
 
 pytestmark = pytest.mark.usefixtures("checked")
@@ -22,6 +45,28 @@ def sweeper_asks(order):
 @workflow(version="1")
 def sweeper_pays(order):
     return pay_blind(order)["id"]
+
+
+@workflow(version="1")
+def sweeper_asks_and_pays(order):
+    gather(lambda: interrupt("Go on?", timeout=86400), lambda: pay_blind(order))
+
+
+@workflow(version="1")
+def sweeper_gone(order):
+    return interrupt("Go on?")
+
+
+@pytest.fixture
+def forgotten(monkeypatch):
+    """Ten runs, overdue for long, of a workflow whose code is nowhere any more; a sweep takes 3."""
+    runs = [start(sweeper_gone) for _ in range(10)]
+    execute("UPDATE durable_run SET wake_at = wake_at - interval '1 h'")
+    left = {k: v for k, v in registry._workflows.items() if v.name != "sweeper_gone"}
+    monkeypatch.setattr(registry, "_workflows", left)
+    monkeypatch.setattr(sweeper, "LIMIT", 3)
+    monkeypatch.setattr(sweeper, "OTHERS", 3)
+    return runs
 
 
 def overdue(run):
@@ -77,6 +122,57 @@ def test_a_due_run_is_found_the_most_important_first(hints):
     assert hints[-3:] == [runs[1].id, runs[2].id, runs[0].id]
 
 
+def test_due_runs_that_nobody_takes_stand_before_no_other(forgotten, hints):
+    """E04: their code is gone, and they are older than every run that could go on."""
+    run = start(sweeper_asks)
+    overdue(run)
+    assert swept() == {"runs due": 1, "runs of other workers": 3}
+    assert run.id in hints
+
+
+def test_expired_leases_that_nobody_takes_stand_before_no_other(forgotten, hints):
+    """E04."""
+    execute(
+        "UPDATE durable_lease SET owner = gen_random_uuid(),"
+        " expires_at = clock_timestamp() - interval '1 h'"
+    )
+    run = start(sweeper_asks)
+    with crash(at="node.started"):
+        go(run)
+    lapse(run)
+    found = swept()
+    execute("UPDATE durable_lease SET owner = NULL")
+    assert found == {"leases expired": 1, "runs of other workers": 3}
+    assert run.id in hints
+
+
+def test_runs_that_only_another_worker_can_take_have_their_turn(forgotten, hints):
+    """E04: in a rolling deploy, the elected worker may be an old one."""
+    hints.clear()
+    for _ in range(100):
+        swept()
+    assert set(hints) == {run.id for run in forgotten}
+
+
+def test_a_run_that_waits_for_a_settled_key_and_a_timer_is_found(monkeypatch):
+    """P05: tomorrow's timer is no reason to wait until tomorrow."""
+    service.then("silent")
+    holder = begin(sweeper_pays, "A-1")
+    run = begin(sweeper_asks_and_pays, "A-1")
+    timer = run.wake_at
+    assert (run.waiting_on, swept()) == (record(holder).operation_id, {})
+    with monkeypatch.context() as lossy:
+        lossy.setattr(inbox, "poke", lambda *args, **options: None)
+        effects.resolve_happened(
+            record(holder).operation_id, resource_id="r1", actor="user:oscar", reason="seen"
+        )
+    assert fresh(run).wake_at == timer
+    assert swept() == {"received": 1, "records settled": 1}
+    assert value_of("SELECT wake_at <= clock_timestamp() FROM durable_run WHERE id = %s", run.id)
+    assert go(run).waiting_on is None
+    assert "records settled" not in swept()
+
+
 def test_a_run_that_waits_for_a_settled_key_is_found(monkeypatch, hints):
     """P05: the nudge was lost."""
     service.then("silent")
@@ -125,11 +221,32 @@ def test_one_sweep_that_fails_hides_no_other(monkeypatch):
     def broken():
         raise ValueError("a bad row")
 
-    monkeypatch.setattr(outbox, "relay", broken)
-    monkeypatch.setitem(sweeper._sweeps, "mine", lambda: 7)
+    monkeypatch.setattr(sweeper, "_sweeps", {"broken": broken, "mine": lambda: 7})
     found = sweeper.sweep(uuid4())
     assert found is not None
-    assert (found["outbox sent"], found["mine"]) == (-1, 7)
+    assert (found["broken"], found["mine"]) == (-1, 7)
+
+
+def test_a_sweep_sends_no_message_itself_and_tells_the_relay_of_those_that_are_due(monkeypatch):
+    """L10: a consumer that hangs would hold up every run."""
+    sent: list[str] = []
+    told: list[str] = []
+    monkeypatch.setattr(outbox, "_consumers", {"mail": [lambda message: sent.append("a message")]})
+    for _ in range(2):
+        outbox.put("mail", aggregate_id="A-1", payload={})
+
+    def listen(sender, **kwargs):
+        told.append("messages")
+
+    signals.message_stored.connect(listen, dispatch_uid="tests.sweeper")
+    try:
+        assert swept() == {"messages due": 2}
+        assert (told, sent) == (["messages"], [])
+        outbox.relay()
+        assert swept() == {}
+    finally:
+        signals.message_stored.disconnect(dispatch_uid="tests.sweeper")
+    assert told == ["messages"]
 
 
 def test_a_sweep_marks_nothing_and_changes_no_log(clock):
