@@ -1,7 +1,8 @@
-"""The Celery side: three thin tasks and the hint. The only module that knows the broker."""
+"""The Celery side: three thin tasks, and the hints that wake them."""
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 from uuid import UUID, uuid4
@@ -9,6 +10,8 @@ from uuid import UUID, uuid4
 from celery import shared_task
 
 from durable import engine, outbox, sweeper
+
+logger = logging.getLogger(__name__)
 
 
 @shared_task(name="durable.advance")
@@ -56,6 +59,7 @@ def _publish(task: Any, *args: str) -> None:
         return
     try:
         task.delay(*args)
-    except Exception:
+    except Exception as error:
         _silent_until = time.monotonic() + SILENCE
-        raise
+        # One line: a dead broker is no fault of the caller, and the sweep makes up for it.
+        logger.warning("no hint was sent, the sweep will find it: %s", error)
