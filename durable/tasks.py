@@ -62,4 +62,4 @@ def _publish(task: Any, *args: str) -> None:
     except Exception as error:
         _silent_until = time.monotonic() + SILENCE
         # One line: a dead broker is no fault of the caller, and the sweep makes up for it.
-        logger.warning("no hint was sent, the sweep will find it: %s", error)
+        logger.warning("a hint was not sent, the sweep will find it: %s", error)
