@@ -56,6 +56,16 @@ def _answer(ask: Callable[[], JSON]) -> JSON:
         raise Failure(str(error)) from error
 
 
+def _sent_by(call: Call) -> JSON:
+    """What every request names: its key, its fence, its run, and how long to wait."""
+    return {
+        "idempotency_key": call.key,
+        "fence": call.fence,
+        "run": str(call.run_id),
+        "timeout": call.timeout,
+    }
+
+
 def _found(resource: JSON | None) -> Happened | type[NotFound]:
     return NotFound if resource is None else Happened(result=resource, resource=resource["id"])
 
@@ -114,10 +124,7 @@ def refund(call: Call, result: JSON, amount: str, currency: str) -> JSON:
             charge_id=result["id"],
             amount=amount,
             currency=currency,
-            idempotency_key=call.key,
-            fence=call.fence,
-            run=str(call.run_id),
-            timeout=call.timeout,
+            **_sent_by(call),
         )
     )
 
@@ -147,10 +154,7 @@ def charge(call: Call, order_id: str, customer_id: str, amount: str, currency: s
             customer_id=customer_id,
             amount=amount,
             currency=currency,
-            idempotency_key=call.key,
-            fence=call.fence,
-            run=str(call.run_id),
-            timeout=call.timeout,
+            **_sent_by(call),
         )
     )
 
@@ -163,10 +167,7 @@ def call_back(call: Call, result: JSON) -> JSON:
     return _answer(
         lambda: services.carrier.cancel(
             shipment_id=result["id"],
-            idempotency_key=call.key,
-            fence=call.fence,
-            run=str(call.run_id),
-            timeout=call.timeout,
+            **_sent_by(call),
         )
     )
 
@@ -193,10 +194,7 @@ def create_shipment(call: Call, order_id: str, ship_to: JSON, lines: list[JSON])
             order_id=order_id,
             ship_to=ship_to,
             lines=lines,
-            idempotency_key=call.key,
-            fence=call.fence,
-            run=str(call.run_id),
-            timeout=call.timeout,
+            **_sent_by(call),
         )
     )
 
@@ -221,10 +219,7 @@ def send_confirmation(call: Call, order_id: str, customer_id: str, shipment_id: 
             to=f"{customer_id.lower()}@customers.example",
             subject=f"Your order {order_id}",
             body=f"Order {order_id} is on its way with shipment {shipment_id}.",
-            idempotency_key=call.key,
-            fence=call.fence,
-            run=str(call.run_id),
-            timeout=call.timeout,
+            **_sent_by(call),
         )
     )
 
