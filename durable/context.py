@@ -210,7 +210,7 @@ class Context:
 
     def _run_branch(self, scope: Scope, work: Callable[[], Any], future: Future[Any]) -> None:
         token = _scope.set(scope)
-        scope.thread = threading.get_ident()
+        scope.thread = threading.current_thread()
         try:
             with self._slots:
                 result = work()
@@ -258,7 +258,7 @@ class Scope:
         self.context = context
         self.prefix = prefix
         self.closed: ControlFlow | None = None
-        self.thread = threading.get_ident()
+        self.thread = threading.current_thread()
         self._count = 0
 
     def next_path(self) -> str:
@@ -272,7 +272,7 @@ def current() -> Scope:
     This is the one door of every recorded call.
     """
     scope = _scope.get()
-    if scope is None or scope.thread != threading.get_ident():
+    if scope is None or scope.thread is not threading.current_thread():
         raise OutsideRun  # nobody knows where in the body another thread's call would stand
     if _inside.get():
         raise Misplaced(f"Recorded calls are not allowed inside the body of {_inside.get()}.")

@@ -52,6 +52,8 @@ def advance(run_id: UUID) -> bool:
 
     Never raises for what happens to the run; a lost database or lease leaves it to the sweep.
     """
+    if heartbeat().is_failing:
+        return False  # a worker that could not keep a lease leaves the run to the others
     close_old_connections()
     try:
         claim = claims.claim(run_id)
@@ -71,6 +73,10 @@ def advance(run_id: UUID) -> bool:
         except Exception:
             # A fault of the engine: another claim tries again, a few times, then a person looks.
             logger.exception("run %s: epoch %s stopped", run_id, fence.epoch)
+            return True
+        if fence.outlived:
+            # Renewals do not get through here: until a probe does, nothing new is taken.
+            heartbeat().is_failing = True
             return True
         close_old_connections()
         # Often only our certainty is lost: a connection, an answer to COMMIT, the tail of a

@@ -52,6 +52,7 @@ class Fence:
         self.activity = ""
         self.lost = False
         self.stolen = False  # the database said so; otherwise only we cannot be sure
+        self.outlived = False  # our own clock said so: renewals do not get through
         self._confirmed = sent
 
     @property
@@ -61,8 +62,9 @@ class Fence:
 
     def check(self) -> None:
         """Raise LeaseLost when the last confirmed renewal is too old, error or not."""
-        if self.lost or time.monotonic() >= self.deadline:
-            self.lost = True
+        if not self.lost and time.monotonic() >= self.deadline:
+            self.lost = self.outlived = True
+        if self.lost:
             raise LeaseLost
 
     def confirm(self, *, sent: float, cancel_requested: bool) -> None:
@@ -100,6 +102,7 @@ class Heartbeat:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._link: Link | None = None
+        self.is_failing = False  # renewals do not get through: nothing new should be taken
 
     @contextlib.contextmanager
     def watching(self, fence: Fence) -> Iterator[None]:
@@ -124,25 +127,48 @@ class Heartbeat:
                 stale = [fence for fence in self._fences if fence.is_stale and not fence.lost]
             for fence in stale:
                 self._renew(fence)
+            if self.is_failing and not stale:
+                self._probe()
+
+    def _probe(self) -> None:
+        """Find out whether renewals would get through again."""
+        try:
+            self._open().execute("SELECT 1")
+        except psycopg.Error:
+            self._drop()
+        else:
+            self.is_failing = False
+
+    def _open(self) -> Link:
+        if self._link is None or self._link.closed:
+            self._link = open_link("heartbeat")
+        # Bounded: a hung connection must not keep the thread from other leases.
+        self._link.patience = conf.lease_ttl().total_seconds() / 3
+        return self._link
+
+    def _drop(self) -> None:
+        self.is_failing = True
+        if self._link is not None:
+            self._link.close()
+            self._link = None
 
     def _renew(self, fence: Fence) -> None:
         sent = time.monotonic()
         known = fence.last_seq
         try:
-            if self._link is None or self._link.closed:
-                self._link = open_link("heartbeat")
-            # Bounded: a hung connection must not keep the thread from other leases.
-            self._link.patience = fence.ttl.total_seconds() / 3
-            row = self._link.execute(
-                RENEW,
-                (fence.ttl, fence.activity, fence.run_id, fence.owner, fence.epoch, known),
-            ).fetchone()
+            row = (
+                self._open()
+                .execute(
+                    RENEW,
+                    (fence.ttl, fence.activity, fence.run_id, fence.owner, fence.epoch, known),
+                )
+                .fetchone()
+            )
         except psycopg.Error as error:
             logger.warning("lease of run %s not renewed: %s", fence.run_id, error)
-            if self._link is not None:
-                self._link.close()
-                self._link = None
+            self._drop()
             return  # the fence's own clock decides
+        self.is_failing = False
         if row is None:
             fence.lose(stolen=True)
         else:

@@ -1,6 +1,9 @@
 """What an active run's body calls into: paths, stops and branches."""
 
+import threading
 import time
+from contextvars import Context as Variables
+from contextvars import copy_context
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -10,12 +13,15 @@ import pytest
 from django.db import transaction
 
 from durable import context as contexts
+from durable import gather, workflow
 from durable.context import Context, Scope, current, inside
 from durable.control import Abandon, Block, CancelNow, Replay, Suspend, Wait
 from durable.errors import Misplaced, OutsideRun
 from durable.history import History
 from durable.leases import Fence
 from durable.statuses import Phase, WaitingFor
+from tests.scenario import begin
+from tests.shop import service, ship
 
 
 @pytest.fixture
@@ -159,3 +165,27 @@ def test_recorded_calls_that_were_not_made_again_are_left_over(context):
     assert context.leftover() == "1"
     context.used.update({"1", "2"})
     assert context.leftover() == ""
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_later_thread_with_the_context_of_a_finished_branch_has_no_run():
+    """P04: the system gives the ids of ended threads to new ones."""
+    refused: list[str] = []
+
+    def stray():
+        try:
+            ship("A-9")
+        except BaseException as error:
+            refused.append(type(error).__name__)
+
+    @workflow(version="1")
+    def context_recycles(order):
+        kept: list[Variables] = []
+        gather(lambda: kept.append(copy_context()))
+        for _ in range(20):
+            thread = threading.Thread(target=kept[0].run, args=(stray,))
+            thread.start()
+            thread.join()
+
+    assert begin(context_recycles).status == "succeeded"
+    assert (service.calls, set(refused)) == ([], {"OutsideRun"})
