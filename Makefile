@@ -40,6 +40,8 @@ endif
 # Minutes of real time and measurements, which `make test` leaves out.
 test-long: $(VENV)/checks
 	$(BIN)/pytest -m "long or benchmark"
+	DURABLE_LEASE_TTL=15 DURABLE_SWEEP_INTERVAL=5 $(BIN)/pytest tests/crash --timeout 1200 \
+		-m "not long"
 
 # Both are brought up to date when what they should hold has changed.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt

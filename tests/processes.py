@@ -29,8 +29,11 @@ from tests.scenarios import crashing
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 60.0
 POLL_SECONDS = 0.05
-TTL = 2.0
-SWEEP = 0.5
+# Seconds: short by tests/conftest.py, those of production in `make test-long`.
+TTL = float(os.environ["DURABLE_LEASE_TTL"])
+SWEEP = float(os.environ["DURABLE_SWEEP_INTERVAL"])
+# How much longer than with the short lengths anything may take.
+PATIENCE = max(1.0, TTL / 2)
 # A broker that is away, or whose connections were cut, leaves this in a log.
 AWAY = r"(kombu|redis)\.exceptions\.\w*Error|ConnectionRefusedError"
 # A process that was killed on purpose leaves this in its master's log, up to ten seconds later.
@@ -45,8 +48,11 @@ GONE = (
 
 
 def wait_until(true: Callable[[], Any], seconds: float, otherwise: Callable[[], object]) -> Any:
-    """Poll until `true()` is truthy and return it; fail with `otherwise()` after `seconds`."""
-    deadline = time.monotonic() + seconds
+    """Poll until `true()` is truthy and return it; fail with `otherwise()` after `seconds`.
+
+    `seconds` is for the short lengths; `make test-long` waits longer.
+    """
+    deadline = time.monotonic() + seconds * PATIENCE
     while not (value := true()):
         assert time.monotonic() < deadline, otherwise()
         time.sleep(POLL_SECONDS)
