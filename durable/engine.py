@@ -52,7 +52,7 @@ def advance(run_id: UUID) -> bool:
 
     Never raises for what happens to the run; a lost database or lease leaves it to the sweep.
     """
-    if heartbeat().is_failing:
+    if heartbeat().is_failing and not heartbeat().recovers():
         return False  # a worker that could not keep a lease leaves the run to the others
     close_old_connections()
     try:

@@ -127,17 +127,17 @@ class Heartbeat:
                 stale = [fence for fence in self._fences if fence.is_stale and not fence.lost]
             for fence in stale:
                 self._renew(fence)
-            if self.is_failing and not stale:
-                self._probe()
 
-    def _probe(self) -> None:
-        """Find out whether renewals would get through again."""
+    def recovers(self) -> bool:
+        """Whether renewals would get through again; asks by a connection of its own."""
         try:
-            self._open().execute("SELECT 1")
+            with open_link("heartbeat") as link:
+                link.patience = conf.lease_ttl().total_seconds() / 3
+                link.execute("SELECT 1")
         except psycopg.Error:
-            self._drop()
-        else:
-            self.is_failing = False
+            return False
+        self.is_failing = False
+        return True
 
     def _open(self) -> Link:
         if self._link is None or self._link.closed:

@@ -29,9 +29,9 @@ from tests.scenarios import crashing
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 60.0
 POLL_SECONDS = 0.05
-# Seconds: short by tests/conftest.py, those of production in `make test-long`.
-TTL = float(os.environ["DURABLE_LEASE_TTL"])
-SWEEP = float(os.environ["DURABLE_SWEEP_INTERVAL"])
+# Seconds: short as in tests/conftest.py, those of production in `make test-long`.
+TTL = float(os.environ.get("DURABLE_LEASE_TTL", "2"))
+SWEEP = float(os.environ.get("DURABLE_SWEEP_INTERVAL", "0.5"))
 # How much longer than with the short lengths anything may take.
 PATIENCE = max(1.0, TTL / 2)
 # A broker that is away, or whose connections were cut, leaves this in a log.
