@@ -99,7 +99,6 @@ class Heartbeat:
     def __init__(self) -> None:
         self._fences: set[Fence] = set()
         self._lock = threading.Lock()
-        self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._link: Link | None = None
         self.is_failing = False  # renewals do not get through: nothing new should be taken
